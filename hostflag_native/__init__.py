@@ -1,0 +1,1 @@
+"""Hand-off between a device stream and a host proxy through one page of host memory."""
