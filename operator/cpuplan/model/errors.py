@@ -1,0 +1,18 @@
+"""The errors of the library; each carries a stable reason code for programs."""
+
+from __future__ import annotations
+
+
+class CpuPlanError(ValueError):
+    """A plan that cannot be made, or a value that is not a plan.
+
+    `reason` is a stable code from the table in docs/annotations.md; the text is for people.
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class HostReadError(OSError):
+    """A root folder of the host trees that cannot be read at all; single missing files never raise."""

@@ -1,0 +1,92 @@
+"""Grouping CPUs into cores, and the pools of cores that belong to a NUMA node's GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..model.topology import Core, HostGpu, normalise_address
+
+Siblings = Callable[[int], frozenset[int]]
+"""The CPUs of a CPU's core on the host; the CPU itself need not be among them."""
+
+
+def cores_of(cpus: frozenset[int], siblings: Siblings) -> tuple[Core, ...]:
+    """The cores formed within `cpus`, ordered by their CPUs; each core's CPUs ascend.
+
+    With asymmetric sibling lists two cores can share a CPU; whoever takes cores compares by CPU.
+    """
+    return tuple(sorted({tuple(sorted((siblings(cpu) | {cpu}) & cpus)) for cpu in cpus}))
+
+
+def has_taken(core: Core, taken: Iterable[int]) -> bool:
+    """Whether any CPU of the core is among the taken ones."""
+    return not frozenset(taken).isdisjoint(core)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a GPU's cores are: a pool, the GPU's rank in it, and how many GPUs share it.
+
+    Attributes:
+        cores: the pool, in core order.
+        rank: the GPU's place among the pool's GPUs, from 0.
+        count: how many GPUs share the pool, at least 1.
+        name: what the pool is, for people: `NUMA node 0`, `no NUMA node with allowed CPUs`, `the whole mask`.
+    """
+
+    cores: tuple[Core, ...]
+    rank: int
+    count: int
+    name: str
+
+    @property
+    def is_large_enough(self) -> bool:
+        """Whether each GPU finds one core at the bottom and one at the top."""
+        return len(self.cores) >= 2 * self.count
+
+
+def places_of(gpus: Sequence[HostGpu], mask: frozenset[int], siblings: Siblings) -> dict[str, Place]:
+    """The place of every host GPU, by address.
+
+    1. Group the GPUs by node, in order of first appearance.
+    2. A node whose first GPU has a local CPU in the mask has its own pool; where that pool is large
+       enough, its lowest and highest `count` cores are claimed.
+    3. All other GPUs share the cores of the mask that nobody claimed.
+    """
+    by_node: dict[str | None, list[HostGpu]] = {}
+    for gpu in gpus:
+        by_node.setdefault(gpu.node, []).append(gpu)
+
+    places: dict[str, Place] = {}
+    claimed: set[int] = set()
+    homeless: list[HostGpu] = []
+    for node, members in by_node.items():
+        local = (members[0].local or frozenset()) & mask
+        if not local:
+            homeless.extend(members)
+            continue
+        pool, count = cores_of(local, siblings), len(members)
+        for rank, gpu in enumerate(members):
+            places[gpu.address] = Place(
+                pool, rank, count, f"NUMA node {node}" if node is not None else "its local CPUs"
+            )
+        if len(pool) >= 2 * count:
+            claimed.update(cpu for core in pool[:count] + pool[-count:] for cpu in core)
+
+    if homeless:
+        rest = tuple(core for core in cores_of(mask, siblings) if not has_taken(core, claimed))
+        wanted = [gpu for gpu in gpus if gpu in homeless]
+        for rank, gpu in enumerate(wanted):
+            places[gpu.address] = Place(rest, rank, len(wanted), "the CPUs that no GPU's NUMA node claims")
+    return places
+
+
+def whole_mask(mask: frozenset[int], siblings: Siblings) -> Place:
+    """The place of a worker whose device the host does not know: the whole mask for itself."""
+    return Place(cores_of(mask, siblings), 0, 1, "the whole mask")
+
+
+def device_key(address: str | None) -> str | None:
+    """What tells devices apart: the normalised address; None for a worker without one."""
+    return None if address is None else normalise_address(address)

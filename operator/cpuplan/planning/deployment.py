@@ -1,0 +1,240 @@
+"""The plan of one deployment, alone or beside neighbours on its node.
+
+`plan_deployment` follows the numbered steps of the specification: a CPU number N, or `auto`. Neighbours
+(other deployments of the node) only ever take cores away; without any, the plan is the same for every
+process that computes it from the same host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..model import reasons
+from ..model.cpulist import format_cpu_list
+from ..model.errors import CpuPlanError
+from ..model.plan import CpuPlan, StepCpus
+from ..model.topology import Core, HostGpu
+from .cores import Place, Siblings, cores_of, device_key, has_taken, places_of, whole_mask
+from .setting import AUTO, OFF, parse_setting
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """What other deployments of the node hold.
+
+    Attributes:
+        cores: all CPUs of every core they pin, siblings included.
+        holder_of: names the deployment that holds a CPU.
+    """
+
+    cores: frozenset[int] = frozenset()
+    holder_of: Callable[[int], str] = field(default=lambda cpu: f"the holder of CPU {cpu}")
+
+    def holders(self, cpus: Sequence[int]) -> str:
+        """The names of those who hold any of the CPUs, for a sentence."""
+        return ", ".join(dict.fromkeys(self.holder_of(cpu) for cpu in cpus if cpu in self.cores))
+
+
+class _CannotPin(Exception):  # noqa: N818 - not an error: the plan without pins is the answer
+    """Ends `auto` with an unpinned plan; carries the reason code and the sentence."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason, self.why = reason, why
+
+
+ALONE = Neighbours()
+
+
+def plan_deployment(
+    setting: object,
+    addresses: Sequence[str | None],
+    *,
+    mask: frozenset[int],
+    usable: int,
+    gpus: Sequence[HostGpu],
+    siblings: Siblings,
+    is_pinnable: bool = True,
+    neighbours: Neighbours = ALONE,
+) -> CpuPlan:
+    """The plan for one deployment.
+
+    Args:
+        setting: `off`, `auto` or a CPU number, as an int or decimal text.
+        addresses: one PCI address, or None, per worker.
+        mask: CPUs that the processes may run on.
+        usable: CPUs that the quota lets run at once, at least 1.
+        gpus: every host GPU of the kind of the deployment's first known device, in address order.
+        siblings: the CPUs of a CPU's core.
+        is_pinnable: whether this platform can set affinity.
+        neighbours: what other deployments of the node hold.
+
+    Raises:
+        CpuPlanError: the setting is invalid, or its CPU number cannot be planned.
+    """
+    wanted = parse_setting(setting) if setting != OFF else OFF
+    if wanted == OFF:
+        return CpuPlan(mask, usable)
+    if not is_pinnable:
+        why = "nothing is pinned: this platform cannot set CPU affinity"
+        return CpuPlan(mask, usable, why=why, reason=reasons.UNSUPPORTED)
+    if wanted == AUTO:
+        try:
+            workers, result = _auto(addresses, mask, gpus, siblings, neighbours)
+        except _CannotPin as refusal:
+            return CpuPlan(mask, usable, why=f"nothing is pinned: {refusal.why}", reason=refusal.reason)
+    else:
+        workers, result = _from_number(int(wanted), len(addresses), mask, siblings, neighbours)
+    plan = CpuPlan(mask, usable, workers, result, why=_pinned_sentence(workers, result), reason=reasons.PINNED)
+    if plan.pinned >= mask:
+        why = (
+            f"pinning {format_cpu_list(plan.pinned)} would take every CPU of the mask "
+            f"({format_cpu_list(mask)}); at least one has to stay for everything else"
+        )
+        if wanted == AUTO:
+            return CpuPlan(mask, usable, why=f"nothing is pinned: {why}", reason=reasons.WOULD_PIN_ALL)
+        raise CpuPlanError(
+            f"step_thread_core {wanted}: {why}; use off, or give the container more CPUs",
+            reason=reasons.WOULD_PIN_ALL,
+        )
+    return plan
+
+
+def _from_number(
+    number: int, worker_count: int, mask: frozenset[int], siblings: Siblings, neighbours: Neighbours
+) -> tuple[tuple[StepCpus, ...], int]:
+    """The workers and the result CPU for a CPU number.
+
+    1. The number must be in the mask, and no neighbour may hold its core.
+    2. The API server takes the last core of the mask that no neighbour holds.
+    3. Workers take the number's core and the next above it, skipping the API server's and neighbours'.
+    4. Too few such cores are an error with both numbers.
+    """
+    if number not in mask:
+        raise CpuPlanError(
+            f"step_thread_core {number}: CPU {number} is outside the mask ({format_cpu_list(mask)}); "
+            "choose a CPU of the mask, or auto",
+            reason=reasons.OUTSIDE_MASK,
+        )
+    if number in neighbours.cores:
+        raise CpuPlanError(
+            f"step_thread_core {number}: the core of CPU {number} is held by {neighbours.holder_of(number)}; "
+            "choose a CPU of another core, or auto",
+            reason=reasons.CONFLICT,
+        )
+    cores = cores_of(mask, siblings)
+    free = [core for core in cores if not has_taken(core, neighbours.cores)]
+    result_core = free[-1]
+    if not worker_count:
+        return (), result_core[0]
+    start = next(index for index, core in enumerate(free) if number in core)
+    candidates: list[Core] = []
+    taken = set(result_core)
+    for core in free[start:]:
+        if not has_taken(core, taken):
+            candidates.append(core)
+            taken.update(core)
+    if len(candidates) < worker_count:
+        raise CpuPlanError(
+            f"step_thread_core {number}: {worker_count} workers need a core each, "
+            f"{len(candidates)} are free from CPU {number} up "
+            f"({format_cpu_list(cpu for core in candidates for cpu in core) or 'none'}); "
+            "choose a lower CPU, or auto",
+            reason=reasons.TOO_FEW_CORES_ABOVE,
+        )
+    workers = tuple(
+        StepCpus(frozenset(core), f"core {format_cpu_list(core)}, number {index} from CPU {number} up")
+        for index, core in enumerate(candidates[:worker_count])
+    )
+    return workers, result_core[0]
+
+
+def _auto(
+    addresses: Sequence[str | None],
+    mask: frozenset[int],
+    gpus: Sequence[HostGpu],
+    siblings: Siblings,
+    neighbours: Neighbours,
+) -> tuple[tuple[StepCpus, ...], int]:
+    """The workers and the result CPU for `auto`; the numbers are the specification's steps."""
+    # 1. Something to place.
+    if not mask or not addresses:
+        missing = "the mask has no CPU" if not mask else "the deployment has no worker"
+        raise _CannotPin(reasons.NOTHING_TO_PLACE, missing)
+    # 2. Pools.
+    known = places_of(gpus, mask, siblings)
+    alone = whole_mask(mask, siblings)
+    keys = [device_key(address) for address in addresses]
+    places = [alone if key is None else known.get(key, alone) for key in keys]
+    # 3. Every pool in use holds two cores for each of its GPUs.
+    for place in places:
+        if not place.is_large_enough:
+            raise _CannotPin(
+                reasons.TOO_FEW_CORES,
+                f"{place.count} GPUs share {place.name} and need {2 * place.count} cores there, "
+                f"the mask has {len(place.cores)}",
+            )
+    # 4. The result CPU.
+    result_core = _result_core(places[0], neighbours)
+    taken = set(result_core)
+    # 5. Workers.
+    workers = []
+    for index, (key, place) in enumerate(zip(keys, places, strict=True)):
+        core = _worker_core(place, keys[:index].count(key), taken, neighbours)
+        taken.update(core)
+        workers.append(StepCpus(frozenset(core), _worker_sentence(core, key, place)))
+    return tuple(workers), result_core[0]
+
+
+def _result_core(place: Place, neighbours: Neighbours) -> Core:
+    """The core at the GPU's rank from the top; beside neighbours, at its next free step."""
+    ladder = range(len(place.cores) - 1 - place.rank, place.count - 1, -place.count)
+    for position in ladder:
+        if not has_taken(place.cores[position], neighbours.cores):
+            return place.cores[position]
+    raise _conflict("result threads", place, [place.cores[position] for position in ladder], neighbours)
+
+
+def _worker_core(place: Place, earlier: int, taken: set[int], neighbours: Neighbours) -> Core:
+    """The first core for a worker that nobody has taken.
+
+    Alone, the search starts `earlier` steps up (workers of this deployment on the same device) and goes
+    on core by core. Beside neighbours it starts at the first step from there that they left free.
+    """
+    end = len(place.cores) - place.count
+    start = place.rank + earlier * place.count
+    ladder = range(start, end, place.count)
+    if neighbours.cores and ladder:
+        free = [position for position in ladder if not has_taken(place.cores[position], neighbours.cores)]
+        if not free:
+            raise _conflict("step threads", place, [place.cores[position] for position in ladder], neighbours)
+        start = free[0]
+    for core in place.cores[start:end]:
+        if not has_taken(core, taken) and not has_taken(core, neighbours.cores):
+            return core
+    raise _CannotPin(
+        reasons.NO_CORE_LEFT,
+        f"no core is left in {place.name} for one more worker on the same GPU "
+        f"(cores {start} to {end - 1} of {len(place.cores)} were tried)",
+    )
+
+
+def _conflict(what: str, place: Place, cores: Sequence[Core], neighbours: Neighbours) -> _CannotPin:
+    cpus = [cpu for core in cores for cpu in core]
+    return _CannotPin(
+        reasons.CONFLICT,
+        f"every core of {place.name} that this GPU's {what} may take "
+        f"({format_cpu_list(cpus)}) is held by {neighbours.holders(cpus)}",
+    )
+
+
+def _worker_sentence(core: Core, key: str | None, place: Place) -> str:
+    whose = "a worker without a known GPU" if key is None else f"GPU {key}"
+    return f"core {format_cpu_list(core)} of {place.name} for {whose}, GPU {place.rank + 1} of {place.count} there"
+
+
+def _pinned_sentence(workers: Sequence[StepCpus], result: int) -> str:
+    steps = "; ".join(format_cpu_list(worker.cpus) for worker in workers)
+    threads = f"step threads on {steps}, " if workers else ""
+    return f"{threads}result threads on CPU {result}"

@@ -1,0 +1,36 @@
+"""The knob `step_thread_core`, parsed once into a value that cannot be wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..model import reasons
+from ..model.errors import CpuPlanError
+
+OFF: Final = "off"
+AUTO: Final = "auto"
+
+Setting = int | str
+"""`off`, `auto` or a CPU number; numbers may be negative here, which is then outside every mask."""
+
+_DECIMAL = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+
+
+def parse_setting(value: object) -> Setting:
+    """The setting that a user's value means.
+
+    Raises:
+        CpuPlanError: `invalid-setting`, naming the value and the three forms.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        if value in (OFF, AUTO):
+            return value
+        if _DECIMAL.fullmatch(value):
+            return int(value)
+    raise CpuPlanError(
+        f"step_thread_core is {value!r}: expected off, auto or a CPU number such as 4",
+        reason=reasons.INVALID_SETTING,
+    )
