@@ -21,6 +21,11 @@ MOST_PNG_THREADS = 8
 MOST_ENCODE_WORKERS = 4
 
 
+def usable_count(mask_size: int, quota: float | None) -> int:
+    """CPUs that the quota lets run at once out of a mask of `mask_size` CPUs, at least 1."""
+    return max(1, mask_size if quota is None else min(mask_size, int(quota)))
+
+
 class StepCpus(NamedTuple):
     """The CPUs that one worker's step threads share, and the sentence that says why these."""
 

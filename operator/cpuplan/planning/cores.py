@@ -82,9 +82,30 @@ def places_of(gpus: Sequence[HostGpu], mask: frozenset[int], siblings: Siblings)
     return places
 
 
-def whole_mask(mask: frozenset[int], siblings: Siblings) -> Place:
-    """The place of a worker whose device the host does not know: the whole mask for itself."""
-    return Place(cores_of(mask, siblings), 0, 1, "the whole mask")
+class Geometry:
+    """How a host's cores and GPUs lie to each other; remembers what it worked out for a mask.
+
+    A node plans many deployments that share one mask: their pools are formed once.
+    """
+
+    def __init__(self, gpus: Sequence[HostGpu], siblings: Siblings) -> None:
+        self._gpus = tuple(gpus)
+        self._siblings = siblings
+        self._cores: dict[frozenset[int], tuple[Core, ...]] = {}
+        self._places: dict[frozenset[int], dict[str, Place]] = {}
+
+    def cores(self, mask: frozenset[int]) -> tuple[Core, ...]:
+        """The cores of the mask, in core order."""
+        if mask not in self._cores:
+            self._cores[mask] = cores_of(mask, self._siblings)
+        return self._cores[mask]
+
+    def place(self, key: str | None, mask: frozenset[int]) -> Place:
+        """The place of a device; the whole mask for itself where the device is not among the host's GPUs."""
+        if mask not in self._places:
+            self._places[mask] = places_of(self._gpus, mask, self._siblings)
+        known = None if key is None else self._places[mask].get(key)
+        return known or Place(self.cores(mask), 0, 1, "the whole mask")
 
 
 def device_key(address: str | None) -> str | None:

@@ -14,8 +14,8 @@ from ..model import reasons
 from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, StepCpus
-from ..model.topology import Core, HostGpu
-from .cores import Place, Siblings, cores_of, device_key, has_taken, places_of, whole_mask
+from ..model.topology import Core
+from .cores import Geometry, Place, device_key, has_taken
 from .setting import AUTO, OFF, parse_setting
 
 
@@ -53,8 +53,7 @@ def plan_deployment(
     *,
     mask: frozenset[int],
     usable: int,
-    gpus: Sequence[HostGpu],
-    siblings: Siblings,
+    geometry: Geometry,
     is_pinnable: bool = True,
     neighbours: Neighbours = ALONE,
 ) -> CpuPlan:
@@ -65,8 +64,8 @@ def plan_deployment(
         addresses: one PCI address, or None, per worker.
         mask: CPUs that the processes may run on.
         usable: CPUs that the quota lets run at once, at least 1.
-        gpus: every host GPU of the kind of the deployment's first known device, in address order.
-        siblings: the CPUs of a CPU's core.
+        geometry: the cores, and every host GPU of the kind of the deployment's first known device,
+            in address order.
         is_pinnable: whether this platform can set affinity.
         neighbours: what other deployments of the node hold.
 
@@ -81,11 +80,11 @@ def plan_deployment(
         return CpuPlan(mask, usable, why=why, reason=reasons.UNSUPPORTED)
     if wanted == AUTO:
         try:
-            workers, result = _auto(addresses, mask, gpus, siblings, neighbours)
+            workers, result = _auto(addresses, mask, geometry, neighbours)
         except _CannotPin as refusal:
             return CpuPlan(mask, usable, why=f"nothing is pinned: {refusal.why}", reason=refusal.reason)
     else:
-        workers, result = _from_number(int(wanted), len(addresses), mask, siblings, neighbours)
+        workers, result = _from_number(int(wanted), len(addresses), mask, geometry, neighbours)
     plan = CpuPlan(mask, usable, workers, result, why=_pinned_sentence(workers, result), reason=reasons.PINNED)
     if plan.pinned >= mask:
         why = (
@@ -102,7 +101,7 @@ def plan_deployment(
 
 
 def _from_number(
-    number: int, worker_count: int, mask: frozenset[int], siblings: Siblings, neighbours: Neighbours
+    number: int, worker_count: int, mask: frozenset[int], geometry: Geometry, neighbours: Neighbours
 ) -> tuple[tuple[StepCpus, ...], int]:
     """The workers and the result CPU for a CPU number.
 
@@ -123,7 +122,7 @@ def _from_number(
             "choose a CPU of another core, or auto",
             reason=reasons.CONFLICT,
         )
-    cores = cores_of(mask, siblings)
+    cores = geometry.cores(mask)
     free = [core for core in cores if not has_taken(core, neighbours.cores)]
     result_core = free[-1]
     if not worker_count:
@@ -153,8 +152,7 @@ def _from_number(
 def _auto(
     addresses: Sequence[str | None],
     mask: frozenset[int],
-    gpus: Sequence[HostGpu],
-    siblings: Siblings,
+    geometry: Geometry,
     neighbours: Neighbours,
 ) -> tuple[tuple[StepCpus, ...], int]:
     """The workers and the result CPU for `auto`; the numbers are the specification's steps."""
@@ -163,10 +161,8 @@ def _auto(
         missing = "the mask has no CPU" if not mask else "the deployment has no worker"
         raise _CannotPin(reasons.NOTHING_TO_PLACE, missing)
     # 2. Pools.
-    known = places_of(gpus, mask, siblings)
-    alone = whole_mask(mask, siblings)
     keys = [device_key(address) for address in addresses]
-    places = [alone if key is None else known.get(key, alone) for key in keys]
+    places = [geometry.place(key, mask) for key in keys]
     # 3. Every pool in use holds two cores for each of its GPUs.
     for place in places:
         if not place.is_large_enough:

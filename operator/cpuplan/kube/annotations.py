@@ -1,0 +1,146 @@
+"""Plans as pod annotations, both ways: the only place that knows their keys and forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..model.cpulist import format_cpu_list
+from ..model.podplan import ContainerPlan, PodPlan
+
+SETTING: Final = "step_thread_core"
+PREFIX: Final = "cpuplan.dev/"
+
+# Keys of the users.
+WORKERS: Final = PREFIX + "workers"
+CONTAINER: Final = PREFIX + "container"
+SELFTEST: Final = PREFIX + "selftest"
+USER_KEYS: Final = frozenset({SETTING, WORKERS, CONTAINER, SELFTEST})
+
+# Keys of the agent.
+STATUS: Final = PREFIX + "status"
+STEP_CPUS: Final = PREFIX + "step-cpus"
+RESULT_CPU: Final = PREFIX + "result-cpu"
+USABLE_CPUS: Final = PREFIX + "usable-cpus"
+WHY: Final = PREFIX + "why"
+PLAN: Final = PREFIX + "plan"
+HOSTFLAG: Final = PREFIX + "hostflag"
+PLAN_KEYS: Final = (STATUS, STEP_CPUS, RESULT_CPU, USABLE_CPUS, WHY, PLAN)
+AGENT_KEYS: Final = (*PLAN_KEYS, HOSTFLAG)
+
+MANAGED_LABEL: Final = PREFIX + "managed"
+MANAGED_VALUE: Final = "true"
+
+MOST_BYTES: Final = 4096
+"""All of our annotations of a pod together stay below this, so that no pod ever grows by us."""
+
+_HOSTFLAG_BYTES = 512
+"""Room that stays for the self-test's verdict within MOST_BYTES."""
+
+_SENTENCE_LENGTH = 160
+"""Length to which sentences are cut where a plan of many workers would grow too large."""
+
+
+def annotations_of(plan: PodPlan) -> dict[str, str]:
+    """The annotations that publish a plan; a key is missing where it has nothing to say."""
+    pinned = [(name, container) for name, container in plan.containers if container.pinned]
+    texts = {
+        STATUS: str(plan.status),
+        STEP_CPUS: " ".join(f"{name}={_steps(c)}" for name, c in pinned if any(w.cpus for w in c.workers)),
+        RESULT_CPU: " ".join(f"{name}={c.result}" for name, c in pinned if c.result is not None),
+        USABLE_CPUS: " ".join(f"{name}={c.usable}" for name, c in plan.containers),
+        WHY: _why(plan),
+        PLAN: plan.to_json(),
+    }
+    return {key: text for key, text in texts.items() if text}
+
+
+def plan_in(annotations: Mapping[str, str]) -> PodPlan | None:
+    """The plan that the annotations publish; None where there is none.
+
+    Raises:
+        CpuPlanError: what stands there is no plan of this version.
+    """
+    text = annotations.get(PLAN)
+    return None if text is None else PodPlan.from_json(text)
+
+
+def next_plan(previous: PodPlan | None, plan: PodPlan) -> PodPlan:
+    """The plan to publish after `previous`: the previous one itself where nothing changed.
+
+    A plan too large for its place loses its workers' sentences first, then the ends of the others.
+    """
+    fitted = _fit(plan)
+    if previous is None:
+        return replace(fitted, generation=1)
+    if fitted.says_the_same_as(previous):
+        return previous
+    return replace(fitted, generation=previous.generation + 1)
+
+
+def changed_annotations(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """The agent's keys to set or (None) to remove, so that `current` becomes `wanted`; empty where it is."""
+    changes: dict[str, str | None] = {key: text for key, text in wanted.items() if current.get(key) != text}
+    changes.update({key: None for key in current if is_ours(key) and key not in wanted})
+    return changes
+
+
+def is_ours(key: str) -> bool:
+    """Whether only agents may write the annotation."""
+    return key.startswith(PREFIX) and key not in USER_KEYS
+
+
+def is_planned(annotations: Mapping[str, str]) -> bool:
+    """Whether the pod asks for a plan (`off` included)."""
+    return SETTING in annotations
+
+
+def setting_of(annotations: Mapping[str, str]) -> str:
+    """The user's `step_thread_core`, unparsed; `off` where there is none."""
+    return annotations.get(SETTING, "off")
+
+
+def pod_annotations(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations of a pod as the API server sends it."""
+    metadata = pod.get("metadata") or {}
+    return dict(metadata.get("annotations") or {})
+
+
+def _steps(plan: ContainerPlan) -> str:
+    return ";".join(format_cpu_list(worker.cpus) for worker in plan.workers)
+
+
+def _why(plan: PodPlan) -> str:
+    if len(plan.containers) == 1:
+        return plan.containers[0][1].why
+    return "; ".join(f"{name}: {container.why}" for name, container in plan.containers)
+
+
+def _size_bytes(plan: PodPlan) -> int:
+    return sum(len(key) + len(text.encode()) for key, text in annotations_of(plan).items())
+
+
+def _fit(plan: PodPlan) -> PodPlan:
+    for shorten in (_as_it_is, _without_worker_sentences, _with_short_sentences):
+        plan = _each_container(plan, shorten)
+        if _size_bytes(plan) <= MOST_BYTES - _HOSTFLAG_BYTES:
+            break
+    return plan
+
+
+def _each_container(plan: PodPlan, change: Callable[[ContainerPlan], ContainerPlan]) -> PodPlan:
+    return replace(plan, containers=tuple((name, change(container)) for name, container in plan.containers))
+
+
+def _as_it_is(plan: ContainerPlan) -> ContainerPlan:
+    return plan
+
+
+def _without_worker_sentences(plan: ContainerPlan) -> ContainerPlan:
+    return replace(plan, workers=tuple(replace(worker, why="") for worker in plan.workers))
+
+
+def _with_short_sentences(plan: ContainerPlan) -> ContainerPlan:
+    cut = plan.why if len(plan.why) <= _SENTENCE_LENGTH else plan.why[: _SENTENCE_LENGTH - 1] + "…"
+    return replace(plan, why=cut)

@@ -1,0 +1,222 @@
+"""A node's ledger: every deployment of the node planned together, as one pure function.
+
+1. A deployment without neighbours gets exactly what plan_deployment gives it.
+2. Pinned cores of different deployments never overlap; a neighbour never gets a sibling thread.
+3. A further deployment on a GPU takes that GPU's next free steps, from the bottom and from the top.
+4. What was planned stays: pins change only when the deployment's own mask, devices or setting change, or
+   its node was booted anew. Neighbours coming and going move nothing.
+5. Newcomers are planned by pod creation time, then UID, then place in the pod.
+6. No mask of the node is ever pinned whole.
+
+The memory of the ledger is what stands on the pods (`DeploymentRequest.previous`); there is no other state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..model import reasons
+from ..model.cpulist import format_cpu_list
+from ..model.errors import CpuPlanError
+from ..model.plan import CpuPlan, usable_count
+from ..model.podplan import ContainerPlan, Status, WorkerPlan
+from ..model.request import DeploymentRequest
+from ..model.topology import HostGpu, HostTopology
+from .confidence import judge_topology
+from .cores import Geometry
+from .deployment import Neighbours, plan_deployment
+from .setting import AUTO, OFF, parse_setting
+
+Key = tuple[str, str]
+"""Pod UID and container name."""
+
+NO_CPUS: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """What the node's administrator decided.
+
+    `most_pinned_per_pod` bounds the CPUs that one pod's containers pin together; None does not.
+    """
+
+    is_pinnable: bool = True
+    most_pinned_per_pod: int | None = None
+
+
+DEFAULT_RULES = NodeRules()
+
+
+def plan_node(
+    requests: Iterable[DeploymentRequest], topology: HostTopology, rules: NodeRules = DEFAULT_RULES
+) -> dict[Key, ContainerPlan]:
+    """The plan of every deployment of the node, by its key; independent of the order of `requests`.
+
+    1. Deployments whose plan still holds keep it; where two such plans overlap, the later gives way.
+    2. Newcomers are planned one after another, beside all that is held by then.
+    3. Every plan gets the CPUs its pools may float on: its mask less all pinned cores.
+    """
+    ordered = sorted(requests, key=lambda request: request.order)
+    book = _Book(ordered, topology, rules)
+    newcomers = [request for request in ordered if not book.keep(request)]
+    for request in newcomers:
+        book.plan(request)
+    return book.close()
+
+
+def holds_still(request: DeploymentRequest) -> bool:
+    """Whether the plan on the pod answers this very request, the quota aside.
+
+    While the devices cannot be seen (the kubelet restarts) nothing is known to have changed either.
+    """
+    previous = request.previous
+    if previous is None or previous.setting != request.setting:
+        return False
+    if request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES:
+        return previous.reason != reasons.WAITING_FOR_DEVICES
+    if request.refusal is not None or previous.reason in _NOT_YET_PLANNED:
+        return False
+    if previous.mask != request.mask or previous.devices != request.devices:
+        return False
+    return [w.address for w in previous.workers] == [w.address for w in request.workers]
+
+
+# Reasons that say what the agent did not know then, not what the ledger decided.
+_NOT_YET_PLANNED = frozenset({reasons.WAITING_FOR_DEVICES, reasons.DEVICE_UNKNOWN, reasons.NO_DEVICE})
+
+
+class _Book:
+    """The ledger while it is written: who holds what, and the plans so far."""
+
+    def __init__(self, requests: Sequence[DeploymentRequest], topology: HostTopology, rules: NodeRules) -> None:
+        self._requests = requests
+        self._topology = topology
+        self._rules = rules
+        self._confidence = str(judge_topology(topology).level)
+        self._plans: dict[Key, ContainerPlan] = {}
+        self._holders: dict[int, DeploymentRequest] = {}
+        self._pinned: frozenset[int] = NO_CPUS
+        self._geometries: dict[tuple[HostGpu, ...], Geometry] = {}
+
+    def keep(self, request: DeploymentRequest) -> bool:
+        """Whether the plan on the pod was entered as it stands (with a new quota at most)."""
+        previous = request.previous
+        if previous is None or not holds_still(request):
+            return False
+        if not previous.pinned <= previous.mask or self._cores(previous.pinned) & self._holders.keys():
+            return False
+        if request.refusal is None and previous.quota != request.quota:
+            usable = usable_count(len(request.mask), request.quota)
+            previous = replace(previous, quota=request.quota, usable=usable)
+        self._enter(request, replace(previous, confidence=self._confidence))
+        return True
+
+    def plan(self, request: DeploymentRequest) -> None:
+        """Enters the plan of a newcomer."""
+        self._enter(request, self._as_published(request, *self._decide(request)))
+
+    def close(self) -> dict[Key, ContainerPlan]:
+        """All plans, each with the CPUs its pools may float on."""
+        held = frozenset(self._holders)
+        return {key: replace(plan, pool_cpus=_pool_cpus(plan, held)) for key, plan in self._plans.items()}
+
+    def _decide(self, request: DeploymentRequest) -> tuple[CpuPlan, str, str]:
+        """The plan of a newcomer with its reason and sentence; unpinned where it cannot be had."""
+        usable = usable_count(len(request.mask), request.quota)
+        nothing = CpuPlan(request.mask, usable)
+        try:
+            setting = parse_setting(request.setting)
+            if setting != OFF and request.refusal is not None:
+                return nothing, request.refusal.reason, request.refusal.why
+            addresses = [worker.address for worker in request.workers]
+            plan = plan_deployment(
+                setting,
+                addresses,
+                mask=request.mask,
+                usable=usable,
+                geometry=self._geometry(addresses),
+                is_pinnable=self._rules.is_pinnable,
+                neighbours=Neighbours(frozenset(self._holders), self._name_holder),
+            )
+        except CpuPlanError as error:
+            return nothing, *_as_node_reason(error, request)
+        objection = self._objection(request, plan)
+        if objection is not None:
+            return nothing, *objection
+        return plan, plan.reason, plan.why
+
+    def _objection(self, request: DeploymentRequest, plan: CpuPlan) -> tuple[str, str] | None:
+        """Why the node cannot grant a plan that would be right for the deployment alone."""
+        if not plan.pinned:
+            return None
+        wanted = format_cpu_list(plan.pinned)
+        most = self._rules.most_pinned_per_pod
+        if most is not None:
+            siblings = (p for (uid, _), p in self._plans.items() if uid == request.pod.uid)
+            already = sum(len(p.pinned) for p in siblings)
+            if already + len(plan.pinned) > most:
+                return reasons.OVER_SHARE, (
+                    f"nothing is pinned: pinning {wanted} would make {already + len(plan.pinned)} pinned CPUs "
+                    f"for the pod, this node allows {most} (agent.maxPinnedPerPod)"
+                )
+        pinned = self._pinned | plan.pinned
+        for other in self._requests:
+            if other.mask and other.mask <= pinned and not other.mask <= self._pinned:
+                return reasons.WOULD_PIN_ALL, (
+                    f"nothing is pinned: pinning {wanted} would leave no unpinned CPU "
+                    f"in the mask of {other} ({format_cpu_list(other.mask)})"
+                )
+        return None
+
+    def _enter(self, request: DeploymentRequest, plan: ContainerPlan) -> None:
+        self._plans[request.key] = plan
+        self._pinned |= plan.pinned
+        for cpu in self._cores(plan.pinned):
+            self._holders.setdefault(cpu, request)
+
+    def _cores(self, cpus: frozenset[int]) -> frozenset[int]:
+        return self._topology.whole_cores(cpus) if cpus else NO_CPUS
+
+    def _name_holder(self, cpu: int) -> str:
+        return str(self._holders[cpu])
+
+    def _geometry(self, addresses: Sequence[str | None]) -> Geometry:
+        gpus = self._topology.gpus_like(addresses)
+        if gpus not in self._geometries:
+            self._geometries[gpus] = Geometry(gpus, self._topology.siblings_of)
+        return self._geometries[gpus]
+
+    def _as_published(self, request: DeploymentRequest, plan: CpuPlan, reason: str, why: str) -> ContainerPlan:
+        steps = [step for step in plan.workers if step is not None]
+        pins = [(step.cpus, step.why) for step in steps] or [(NO_CPUS, "")] * len(request.workers)
+        return ContainerPlan(
+            setting=request.setting,
+            mask=request.mask,
+            quota=request.quota,
+            usable=plan.usable,
+            devices=request.devices,
+            workers=tuple(
+                WorkerPlan(worker.address, worker.device_id, cpus, sentence)
+                for worker, (cpus, sentence) in zip(request.workers, pins, strict=True)
+            ),
+            result=plan.result,
+            pool_cpus=NO_CPUS,
+            confidence=self._confidence,
+            reason=reason,
+            why=why,
+        )
+
+
+def _as_node_reason(error: CpuPlanError, request: DeploymentRequest) -> tuple[str, str]:
+    """The reason and sentence of a setting's error; a CPU that was planned and left the mask is `cpu-gone`."""
+    previous = request.previous
+    was_pinned = previous is not None and previous.status is Status.PINNED and previous.setting == request.setting
+    if error.reason == reasons.OUTSIDE_MASK and was_pinned and request.setting != AUTO:
+        return reasons.CPU_GONE, f"{error} (it was in the mask when this pod was planned)"
+    return error.reason, str(error)
+
+
+def _pool_cpus(plan: ContainerPlan, held: frozenset[int]) -> frozenset[int]:
+    """The mask less every pinned core of the node; less only its own pins where that leaves nothing."""
+    return (plan.mask - held) or (plan.mask - plan.pinned)
