@@ -1,8 +1,8 @@
 """A real API server for tests: etcd and kube-apiserver on loopback, with RBAC and Node authorization.
 
-What belongs here: starting and stopping the two programs, credentials for them, one plain HTTP call. No
-controllers and no kubelet run, so nobody creates default service accounts (`ApiServer.namespace` does), nobody
-schedules, and a deleted namespace stays in Terminating: give every test its own namespace instead.
+What belongs here: starting and stopping the two programs, credentials for them, one plain HTTP call.
+No controllers and no kubelet run, so nobody creates default service accounts (`ApiServer.namespace` does),
+nobody schedules, and a deleted namespace stays in Terminating: give every test its own namespace instead.
 
 Source: the flags are those of kube-apiserver 1.37 and etcd 3.7 (Debian's etcd 3.4 serves too).
 """
@@ -28,7 +28,7 @@ from tests.processes import accepts, free_ports, running_process, wait_until_rea
 
 
 def find_program(name: str) -> Path:
-    """The path of a cached Kubernetes program; skips the test, saying how to enable it, where there is none."""
+    """The path of a cached Kubernetes program; where there is none the test skips and says how to enable it."""
     directory = os.environ.get("CPUPLAN_PROGRAMS", "")
     path = Path(directory, name)
     if not directory or not path.is_file():
@@ -79,7 +79,7 @@ class ApiServer:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer to one call as the holder of `token` (default: administrator), also when it is a refusal."""
+        """The answer, also when it is a refusal, to one call of the holder of `token` (administrator)."""
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._trust, timeout=30)
         target = path + ("?" + urlencode(query) if query else "")
         authorization = {"Authorization": f"Bearer {token or self.admin_token}", "Content-Type": content_type}
@@ -225,9 +225,7 @@ def _write_kubeconfig(path: Path, url: str, certificate: Path, token: str) -> No
             {
                 "apiVersion": "v1",
                 "kind": "Config",
-                "clusters": [
-                    {"name": "test", "cluster": {"server": url, "certificate-authority": str(certificate)}}
-                ],
+                "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority": str(certificate)}}],
                 "users": [{"name": "test", "user": {"token": token}}],
                 "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
                 "current-context": "test",
@@ -240,8 +238,6 @@ def _write_kubeconfig(path: Path, url: str, certificate: Path, token: str) -> No
 def _is_ready(server: ApiServer) -> bool:
     """Ready, and the default namespace is there (the first thing most tests need)."""
     try:
-        return all(
-            server.call("GET", path).status == 200 for path in ("/readyz", "/api/v1/namespaces/default")
-        )
+        return all(server.call("GET", path).status == 200 for path in ("/readyz", "/api/v1/namespaces/default"))
     except OSError:
         return False
