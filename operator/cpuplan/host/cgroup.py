@@ -1,0 +1,218 @@
+"""The CPU quota and the cpuset of a process, from its cgroup and every ancestor that can be seen.
+
+Source: cgroups(7), Documentation/admin-guide/cgroup-v2.rst and .../cgroup-v1/cpusets.rst of the Linux kernel,
+proc_pid_mountinfo(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from .root import read_text
+from .sysfs import read_cpu_list
+
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+DEFAULT_PERIOD_US = 100_000
+"""The kernel's CPU bandwidth period, where `cpu.max` names none (cgroup-v2.rst, "CPU Interface Files")."""
+
+_CONVENTIONAL_V1 = ("cpu,cpuacct", "cpuacct,cpu", "cpu", "")
+"""Folders below /sys/fs/cgroup that hold the v1 CPU controller where no mount table says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimit:
+    """A CPU limit and the folder of the cgroup that sets it; both None where there is none."""
+
+    quota: float | None
+    folder: Path | None
+
+
+def cgroup_cpu_quota(
+    root: Path = CGROUP_ROOT,
+    proc_cgroup: Path | str = "/proc/self/cgroup",
+    *,
+    mountinfo: Path | str | None = None,
+) -> float | None:
+    """CPUs of the tightest limit on the process's cgroup and all its visible ancestors; None without one.
+
+    Args:
+        root: where cgroupfs is mounted, or a folder that stands for it (`…/sys/fs/cgroup` of a copied tree).
+        proc_cgroup: the process's /proc/PID/cgroup.
+        mountinfo: its /proc/PID/mountinfo; None: this process's for the real root, and the conventional
+            layout below any other.
+    """
+    return cgroup_cpu_limit(root, proc_cgroup, mountinfo=mountinfo).quota
+
+
+def cgroup_cpu_limit(
+    root: Path = CGROUP_ROOT,
+    proc_cgroup: Path | str = "/proc/self/cgroup",
+    *,
+    mountinfo: Path | str | None = None,
+) -> CpuLimit:
+    """As cgroup_cpu_quota, with the cgroup that sets the limit."""
+    tightest = CpuLimit(None, None)
+    for folder in _Process(root, proc_cgroup, mountinfo).levels("cpu"):
+        quota = quota_at(folder)
+        if quota is not None and (tightest.quota is None or quota < tightest.quota):
+            tightest = CpuLimit(quota, folder)
+    return tightest
+
+
+def cgroup_cpuset(
+    root: Path = CGROUP_ROOT,
+    proc_cgroup: Path | str = "/proc/self/cgroup",
+    *,
+    mountinfo: Path | str | None = None,
+) -> frozenset[int] | None:
+    """The CPUs that the process's cpuset allows, of the nearest level that tells; None where none does."""
+    for folder in _Process(root, proc_cgroup, mountinfo).levels("cpuset"):
+        cpus = cpuset_at(folder)
+        if cpus:
+            return cpus
+    return None
+
+
+def quota_at(folder: Path) -> float | None:
+    """The CPU limit that one cgroup sets, in CPUs; None where it sets none or its files are malformed."""
+    text = read_text(folder / "cpu.max")
+    if text is not None:
+        fields = text.split()
+        if len(fields) not in (1, 2):
+            return None
+        return _ratio(fields[0], fields[1] if len(fields) == 2 else str(DEFAULT_PERIOD_US))
+    quota, period = read_text(folder / "cpu.cfs_quota_us"), read_text(folder / "cpu.cfs_period_us")
+    return None if quota is None or period is None else _ratio(quota, period)
+
+
+def cpuset_at(folder: Path) -> frozenset[int] | None:
+    """The CPUs that one cgroup's cpuset grants, the effective ones first; None where it has no such file."""
+    for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"):
+        cpus = read_cpu_list(folder / name)
+        if cpus:
+            return cpus
+    return None
+
+
+def _ratio(quota: str, period: str) -> float | None:
+    try:
+        quota_us, period_us = int(quota), int(period)
+    except ValueError:
+        return None
+    return quota_us / period_us if quota_us > 0 and period_us > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """One cgroup mount: the cgroup at its top, where it is mounted, and its v1 controllers (None: v2)."""
+
+    top: str
+    point: str
+    controllers: frozenset[str] | None
+
+
+class _Process:
+    """A process's cgroups and the mounts through which they can be seen."""
+
+    def __init__(self, root: Path, proc_cgroup: Path | str, mountinfo: Path | str | None) -> None:
+        self._root = root
+        self._paths = _parse_memberships(read_text(proc_cgroup) or "")
+        if mountinfo is None and root == CGROUP_ROOT:
+            mountinfo = "/proc/self/mountinfo"
+        self._mounts = None if mountinfo is None else tuple(_parse_mounts(read_text(mountinfo) or ""))
+
+    def levels(self, controller: str) -> Iterator[Path]:
+        """The folders of the process's cgroup and its ancestors, the cgroup itself first."""
+        v1_path, v2_path = self._paths.get(controller), self._paths.get("")
+        if self._mounts is None:
+            yield from self._conventional_levels(controller, v1_path, v2_path)
+            return
+        v1 = [m for m in self._mounts if m.controllers is not None and controller in m.controllers]
+        if v1:
+            yield from self._levels_below(v1, v1_path)
+            return
+        yield from self._levels_below([m for m in self._mounts if m.controllers is None], v2_path)
+
+    def _levels_below(self, mounts: list[_Mount], path: str | None) -> Iterator[Path]:
+        """The levels in the mount that shows the path; that mount's top alone where none shows it."""
+        ordered = sorted(mounts, key=lambda mount: not mount.point.startswith(str(CGROUP_ROOT)))
+        for mount in ordered:
+            below = None if path is None else _below(path, mount.top)
+            if below is not None:
+                yield from _chain(self._locate(mount.point), below)
+                return
+        for mount in ordered[:1]:
+            yield self._locate(mount.point)
+
+    def _conventional_levels(self, controller: str, v1_path: str | None, v2_path: str | None) -> Iterator[Path]:
+        """The levels below a root without a mount table: v1 where its folder is there, else unified."""
+        folders = _CONVENTIONAL_V1 if controller == "cpu" else (controller, "")
+        file = "cpu.cfs_quota_us" if controller == "cpu" else "cpuset.cpus"
+        for name in folders if v1_path is not None or v2_path is None else ():
+            base = self._root / name
+            chain = list(_chain(base, v1_path or "/"))
+            if any((folder / file).exists() for folder in chain):
+                yield from chain
+                return
+        yield from _chain(self._root, v2_path or "/")
+
+    def _locate(self, mount_point: str) -> Path:
+        """Where a mount point is, when the root is a copied tree's."""
+        if self._root == CGROUP_ROOT:
+            return Path(mount_point)
+        if (self._root / "sys" / "fs" / "cgroup").is_dir():
+            return self._root / mount_point.lstrip("/")
+        if self._root.parts[-3:] == ("sys", "fs", "cgroup"):
+            return self._root.parents[2] / mount_point.lstrip("/")
+        point = PurePosixPath(mount_point)
+        return self._root / (point.relative_to(CGROUP_ROOT) if point.is_relative_to(CGROUP_ROOT) else point.name)
+
+
+def _parse_memberships(text: str) -> dict[str, str]:
+    """The process's path per v1 controller, and under the empty name its v2 path; paths may hold colons."""
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        fields = line.split(":", 2)
+        if len(fields) == 3 and fields[2].startswith("/"):
+            for controller in fields[1].split(","):
+                paths.setdefault(controller, fields[2])
+    return paths
+
+
+def _parse_mounts(text: str) -> Iterator[_Mount]:
+    for line in text.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if not separator or len(fields) < 6 or len(kind) < 3:
+            continue
+        top, point = _unescape(fields[3]), _unescape(fields[4])
+        if kind[0] == "cgroup2":
+            yield _Mount(top, point, None)
+        elif kind[0] in ("cgroup", "cpuset"):
+            controllers = frozenset(kind[2].split(",")) | ({"cpuset"} if kind[0] == "cpuset" else frozenset())
+            yield _Mount(top, point, controllers)
+
+
+def _unescape(text: str) -> str:
+    """A path of mountinfo, whose blanks and backslashes are octal escapes."""
+    for escape, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(escape, character)
+    return text
+
+
+def _below(path: str, top: str) -> str | None:
+    """The path relative to the cgroup at a mount's top; None where the mount does not show it."""
+    if top == "/":
+        return path
+    return path[len(top) :] if path == top or path.startswith(top + "/") else None
+
+
+def _chain(base: Path, path: str) -> Iterator[Path]:
+    """The folder of a cgroup path below base, then its ancestors up to base; `..` leads nowhere."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        parts = []
+    for depth in range(len(parts), -1, -1):
+        yield base.joinpath(*parts[:depth])
