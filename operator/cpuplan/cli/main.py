@@ -1,0 +1,121 @@
+"""The command `cpuplan`: finds the subcommand, imports only that, and turns errors into one sentence.
+
+Every subcommand is a module with `add_arguments(parser)` and `run(namespace) -> exit code`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import NoReturn, Protocol, cast
+
+from .. import __version__
+from ..model.errors import CpuPlanError, HostReadError
+from .errors import FAILED, WRONG_USAGE, CliError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells report it (128 + SIGINT)."""
+
+
+class Subcommand(Protocol):
+    """What a subcommand's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the subcommand's arguments."""
+
+    def run(self, namespace: argparse.Namespace) -> int:
+        """Does the work; returns the exit code."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A subcommand: the module below `cpuplan`, one line of help, and the extra whose packages it needs."""
+
+    module: str
+    help: str
+    extra: str | None = None
+
+
+SUBCOMMANDS: dict[str, _Entry] = {
+    "show": _Entry("cli.show", "topology, devices, mask, quota and usable CPUs of this machine or a tree"),
+    "plan": _Entry("cli.plan", "the plan of a deployment on this machine or any sysfs tree, with reasons"),
+    "agent": _Entry("agent.settings", "the node's process: plans its pods", "agent"),
+    "operator": _Entry("controller.settings", "the cluster's process: index, events, findings", "operator"),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line as one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise CliError(f"{message}; see {self.prog} --help", WRONG_USAGE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns the exit code (argparse's own exits for --help and --version aside)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    prog = _program_name()
+    try:
+        return _dispatch(prog, words)
+    except CliError as error:
+        return _complain(f"{_with_subcommand(prog, words)}: {error}", error.exit_code)
+    except (CpuPlanError, HostReadError) as error:
+        return _complain(f"{_with_subcommand(prog, words)}: {error}", FAILED)
+    except BrokenPipeError:
+        # The reader (head, less) has left; Python would complain again while it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _dispatch(prog: str, words: list[str]) -> int:
+    name = words[0] if words else ""
+    parser = _Parser(prog=prog, description="Plans which CPUs an inference server's threads use.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"cpuplan {__version__}")
+    subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, parser_class=_Parser)
+    chosen: Subcommand | None = None
+    for entry_name, entry in SUBCOMMANDS.items():
+        subparser = subparsers.add_parser(entry_name, help=entry.help, description=entry.help, allow_abbrev=False)
+        if entry_name == name:
+            chosen = _load(entry_name, entry)
+            chosen.add_arguments(subparser)
+    namespace = parser.parse_args(words)
+    if chosen is None:
+        parser.error(f"no command among {words}")
+    exit_code = chosen.run(namespace)
+    sys.stdout.flush()
+    return exit_code
+
+
+def _load(name: str, entry: _Entry) -> Subcommand:
+    package = __name__.split(".", maxsplit=1)[0]
+    try:
+        return cast("Subcommand", importlib.import_module(f"{package}.{entry.module}"))
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").split(".", maxsplit=1)[0]
+        if entry.extra is None or missing == package:
+            raise
+        raise CliError(
+            f"cpuplan {name} needs the package {missing}, which is not installed: pip install 'cpuplan[{entry.extra}]'",
+            WRONG_USAGE,
+        ) from error
+
+
+def _program_name() -> str:
+    """`kubectl cpuplan` where kubectl started it as its plugin, else `cpuplan`."""
+    return "kubectl cpuplan" if PurePath(sys.argv[0]).name == "kubectl-cpuplan" else "cpuplan"
+
+
+def _with_subcommand(prog: str, words: list[str]) -> str:
+    return f"{prog} {words[0]}" if words and words[0] in SUBCOMMANDS else prog
+
+
+def _complain(sentence: str, exit_code: int) -> int:
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return exit_code

@@ -1,0 +1,176 @@
+"""`cpuplan plan`: the plan of one deployment on this machine or on any tree, with the reasons."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+from typing import Any
+
+from ..host.affinity import PINNABLE
+from ..host.root import HostRoot
+from ..host.sysfs import read_topology
+from ..model.cpulist import format_cpu_list, parse_cpu_list
+from ..model.plan import CpuPlan, usable_count
+from ..model.topology import normalise_address
+from ..planning.confidence import Confidence, judge_topology
+from ..planning.cores import Geometry
+from ..planning.deployment import plan_deployment
+from .errors import WRONG_USAGE, CliError
+from .output import Block, Facts, Table, print_blocks
+from .roots import add_root_arguments, chosen_root, read_allowance
+from .show import effective_mask
+
+_NO_DEVICE = "-"
+_WORKER = re.compile(r"[0-9]{1,4}|-", re.ASCII)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `cpuplan plan`."""
+    parser.add_argument("--setting", default="auto", metavar="off|auto|CPU", help="step_thread_core (default: auto)")
+    parser.add_argument(
+        "--device",
+        action="append",
+        default=[],
+        dest="devices",
+        metavar="ADDRESS",
+        help="PCI address of a device, repeatable; one worker each unless --workers says otherwise; - is no device",
+    )
+    parser.add_argument(
+        "--workers", metavar="0,0,1,-", help="the device of each worker, by its place among --device; - is none"
+    )
+    parser.add_argument("--mask", type=_cpus, metavar="CPUS", help="CPUs the processes may run on, like 0-31,64-95")
+    parser.add_argument("--quota", type=_quota, metavar="CPUS", help="CPU limit, like 12.5; none is no limit")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    add_root_arguments(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Prints the plan; returns 0, also where nothing could be pinned."""
+    root = chosen_root(namespace)
+    addresses = worker_addresses(namespace.devices, namespace.workers)
+    topology = read_topology(root, addresses)
+    allowance = read_allowance(root)
+    mask = namespace.mask if namespace.mask is not None else effective_mask(topology, allowance)
+    quota = allowance.limit.quota if namespace.quota is None else namespace.quota
+    quota = None if quota == math.inf else quota
+    plan = plan_deployment(
+        namespace.setting,
+        addresses,
+        mask=mask,
+        usable=usable_count(len(mask), quota),
+        geometry=Geometry(topology.gpus_like(addresses), topology.siblings_of),
+        is_pinnable=PINNABLE or root != HostRoot(),
+    )
+    unknown = [a for a in addresses if a is not None and topology.function(a) is None]
+    confidence = judge_topology(topology)
+    if namespace.output == "json":
+        print(json.dumps(_document(plan, addresses, quota, unknown, confidence), indent=2))
+    else:
+        print_blocks(_blocks(plan, addresses, quota, unknown, confidence))
+    return 0
+
+
+def worker_addresses(devices: list[str], workers: str | None) -> list[str | None]:
+    """The normalised address of each worker's device, None for a worker without one.
+
+    Raises:
+        CliError: --workers is malformed or names a device that was not given.
+    """
+    known = [None if device == _NO_DEVICE else normalise_address(device) for device in devices]
+    if workers is None:
+        return known
+    addresses: list[str | None] = []
+    for part in workers.split(","):
+        if not _WORKER.fullmatch(part.strip()):
+            raise CliError(f"--workers {workers}: {part!r} is neither a device's place (0, 1, …) nor -", WRONG_USAGE)
+        if part.strip() == _NO_DEVICE:
+            addresses.append(None)
+        elif int(part) >= len(known):
+            raise CliError(f"--workers {workers}: asks for device {part}, {len(known)} were given", WRONG_USAGE)
+        else:
+            addresses.append(known[int(part)])
+    return addresses
+
+
+def _cpus(text: str) -> frozenset[int]:
+    try:
+        cpus = parse_cpu_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not cpus:
+        raise argparse.ArgumentTypeError(f"CPU list {text!r} names no CPU")
+    return cpus
+
+
+def _quota(text: str) -> float:
+    """The quota in CPUs; infinity for `none`, so that it differs from an option that was not given."""
+    if text == "none":
+        return math.inf
+    try:
+        quota = float(text)
+    except ValueError:
+        quota = math.nan
+    if not 0 < quota < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of CPUs; expected a form like 12.5, or none")
+    return quota
+
+
+def _document(
+    plan: CpuPlan, addresses: list[str | None], quota: float | None, unknown: list[str], confidence: Confidence
+) -> dict[str, Any]:
+    """The plan as the JSON object that `-o json` prints: its own form, and what it came from."""
+    pools = plan.pools
+    document: dict[str, Any] = json.loads(plan.to_json())
+    return document | {
+        "addresses": addresses,
+        "unknownDevices": unknown,
+        "quota": quota,
+        "pinned": format_cpu_list(plan.pinned),
+        "poolCpus": format_cpu_list(plan.mask - plan.pinned),
+        "pools": {
+            "left": pools.left,
+            "preprocessThreads": pools.preprocess_threads,
+            "pngThreads": pools.png_threads,
+            "encodeWorkers": pools.encode_workers,
+            "copyWorkers": pools.copy_workers,
+        },
+        "confidence": str(confidence.level),
+        "findings": [{"test": f.test, "sentence": f.sentence} for f in confidence.findings],
+    }
+
+
+def _blocks(
+    plan: CpuPlan, addresses: list[str | None], quota: float | None, unknown: list[str], confidence: Confidence
+) -> list[Block]:
+    pools = plan.pools
+    facts = [
+        ("reason", plan.reason),
+        ("why", plan.why),
+        ("mask", f"{format_cpu_list(plan.mask)} ({len(plan.mask)} CPUs)"),
+        ("quota", "none" if quota is None else f"{quota:g} CPUs"),
+        ("usable", f"{plan.usable} CPUs at once"),
+        ("pinned", format_cpu_list(plan.pinned) or "none"),
+        ("result CPU", "none" if plan.result is None else str(plan.result)),
+        ("pools float on", format_cpu_list(plan.mask - plan.pinned)),
+        ("confidence", str(confidence.level)),
+    ]
+    facts.extend(("unknown device", f"{address}: sysfs has no such function") for address in unknown)
+    facts.extend((finding.test, finding.sentence) for finding in confidence.findings)
+    blocks: list[Block] = [Facts("", tuple(facts))]
+    if plan.workers:
+        rows = tuple(
+            (str(index), address or "-", format_cpu_list(step.cpus), step.why)
+            for index, (address, step) in enumerate(zip(addresses, plan.workers, strict=True))
+            if step is not None
+        )
+        blocks.append(Table("Workers", ("WORKER", "DEVICE", "CPUS", "WHY"), rows))
+    sizes = (
+        ("preprocess threads", str(pools.preprocess_threads)),
+        ("PNG threads", str(pools.png_threads)),
+        ("encode workers", str(pools.encode_workers)),
+        ("copy workers", str(pools.copy_workers)),
+    )
+    blocks.append(Facts(f"Pools on the {pools.left} CPUs left", sizes))
+    return blocks

@@ -1,0 +1,177 @@
+"""`cpuplan show`: what a machine has and what of it a process may use."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from ..host.root import HostRoot
+from ..host.sysfs import read_topology
+from ..model.cpulist import format_cpu_list
+from ..model.plan import usable_count
+from ..model.topology import HostTopology, PciFunction
+from ..planning.confidence import Confidence, judge_topology
+from ..planning.cores import cores_of
+from .output import Block, Facts, Table, print_blocks
+from .roots import Allowance, add_root_arguments, chosen_root, read_allowance
+
+# Vendors of PCI functions in GPU classes, by their id in the PCI id registry (pci-ids.ucw.cz).
+VENDORS = {
+    "0x1002": "AMD",
+    "0x10de": "NVIDIA",
+    "0x8086": "Intel",
+    "0x1a03": "ASPEED",
+    "0x102b": "Matrox",
+    "0x1d0f": "Amazon",
+    "0x1ae0": "Google",
+    "0x15ad": "VMware",
+    "0x1414": "Microsoft",
+    "0x1234": "QEMU",
+    "0x1b36": "Red Hat",
+    "0x1af4": "Red Hat",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `cpuplan show`."""
+    add_root_arguments(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--why", action="store_true", help="the file and value that each fact comes from")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Prints the machine; returns 0."""
+    root = chosen_root(namespace)
+    topology = read_topology(root)
+    allowance = read_allowance(root)
+    confidence = judge_topology(topology)
+    if namespace.output == "json":
+        print(json.dumps(machine_document(topology, allowance, confidence), indent=2))
+        return 0
+    blocks = _blocks(topology, allowance, confidence)
+    if namespace.why:
+        blocks.append(_sources(root, topology, allowance))
+    print_blocks(blocks)
+    return 0
+
+
+def vendor_name(vendor: str) -> str:
+    """The vendor's name for its sysfs id, the id itself where it is not known here."""
+    return VENDORS.get(vendor, vendor)
+
+
+def effective_mask(topology: HostTopology, allowance: Allowance) -> frozenset[int]:
+    """The CPUs that may be planned with: the mask, else the cpuset, else every online CPU."""
+    return allowance.mask or allowance.cpuset or topology.online
+
+
+def machine_document(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> dict[str, Any]:
+    """The machine as the JSON object that `-o json` prints; unknown is null."""
+    mask = effective_mask(topology, allowance)
+    limit = allowance.limit
+    return {
+        "online": format_cpu_list(topology.online),
+        "isolated": format_cpu_list(topology.isolated),
+        "cores": [format_cpu_list(core) for core in cores_of(topology.online, topology.siblings_of)],
+        "nodes": [
+            {"node": node.node_id, "cpus": format_cpu_list(node.cpus), "distances": list(node.distances)}
+            for node in topology.nodes
+        ],
+        "devices": [
+            {
+                "address": gpu.address,
+                "vendor": gpu.vendor,
+                "class": gpu.device_class,
+                "node": gpu.node,
+                "localCpus": None if gpu.local is None else format_cpu_list(gpu.local),
+            }
+            for gpu in topology.functions
+        ],
+        "mask": None if allowance.mask is None else format_cpu_list(allowance.mask),
+        "cpuset": None if allowance.cpuset is None else format_cpu_list(allowance.cpuset),
+        "quota": limit.quota,
+        "quotaSetBy": None if limit.folder is None else str(limit.folder),
+        "usable": usable_count(len(mask), limit.quota),
+        "confidence": {
+            "level": str(confidence.level),
+            "findings": [{"test": f.test, "sentence": f.sentence} for f in confidence.findings],
+        },
+    }
+
+
+def _blocks(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> list[Block]:
+    cores = cores_of(topology.online, topology.siblings_of)
+    facts = [
+        ("CPUs", f"{len(topology.online)} online ({format_cpu_list(topology.online)}) on {len(cores)} cores"),
+        *([("isolated", format_cpu_list(topology.isolated))] if topology.isolated else []),
+        *allowance_facts(topology, allowance),
+        ("confidence", str(confidence.level)),
+    ]
+    blocks: list[Block] = [Facts("", tuple(facts))]
+    if topology.nodes:
+        blocks.append(_node_table(topology))
+    blocks.append(_device_table(topology))
+    if confidence.findings:
+        findings = tuple((finding.test, finding.sentence) for finding in confidence.findings)
+        blocks.append(Table("Findings", ("TEST", "WHAT IT SAW"), findings))
+    return blocks
+
+
+def allowance_facts(topology: HostTopology, allowance: Allowance) -> list[tuple[str, str]]:
+    """Mask, cpuset, quota and usable CPUs as lines of text."""
+    mask, limit = effective_mask(topology, allowance), allowance.limit
+    quota = "none" if limit.quota is None else f"{limit.quota:g} CPUs, set by {limit.folder}"
+    usable = usable_count(len(mask), limit.quota)
+    return [
+        ("mask", "unknown" if allowance.mask is None else _counted(allowance.mask)),
+        ("cpuset", "unknown" if allowance.cpuset is None else _counted(allowance.cpuset)),
+        ("quota", quota),
+        ("usable", f"{usable} of {len(mask)} CPUs at once"),
+    ]
+
+
+def _counted(cpus: frozenset[int]) -> str:
+    return f"{format_cpu_list(cpus)} ({len(cpus)} CPUs)"
+
+
+def _node_table(topology: HostTopology) -> Table:
+    rows = []
+    for node in topology.nodes:
+        cores = cores_of(node.cpus, topology.siblings_of)
+        gpus = [gpu.address for gpu in topology.functions if gpu.node == str(node.node_id)]
+        rows.append((str(node.node_id), format_cpu_list(node.cpus) or "none", str(len(cores)), ", ".join(gpus) or "-"))
+    return Table("NUMA nodes", ("NODE", "CPUS", "CORES", "DEVICES"), tuple(rows))
+
+
+def _device_table(topology: HostTopology) -> Block:
+    if not topology.functions:
+        return Facts("", (("devices", "no PCI function of a GPU's class"),))
+    rows = tuple(_device_row(gpu) for gpu in topology.functions)
+    return Table("Devices", ("ADDRESS", "VENDOR", "CLASS", "NODE", "LOCAL CPUS"), rows)
+
+
+def _device_row(gpu: PciFunction) -> tuple[str, ...]:
+    node = "unknown" if gpu.node in (None, "-1") else str(gpu.node)
+    local = "unknown" if gpu.local is None else format_cpu_list(gpu.local) or "none"
+    return (gpu.address, vendor_name(gpu.vendor), gpu.device_class, node, local)
+
+
+def _sources(root: HostRoot, topology: HostTopology, allowance: Allowance) -> Table:
+    """Where every fact comes from: file and value as read."""
+    rows = [("online CPUs", f"{root.cpu_folder}/online", format_cpu_list(topology.online))]
+    rows.append(("isolated CPUs", f"{root.cpu_folder}/isolated", format_cpu_list(topology.isolated) or "none"))
+    for core in cores_of(topology.online, topology.siblings_of):
+        path = f"{root.cpu_folder}/cpu{core[0]}/topology/thread_siblings_list"
+        rows.append((f"core of CPU {core[0]}", path, format_cpu_list(core)))
+    for node in topology.nodes:
+        path = f"{root.node_folder}/node{node.node_id}/cpulist"
+        rows.append((f"NUMA node {node.node_id}", path, format_cpu_list(node.cpus) or "none"))
+    for gpu in topology.functions:
+        folder = f"{root.pci_folder}/{gpu.address}"
+        local = "missing" if gpu.local is None else format_cpu_list(gpu.local) or "empty"
+        rows.append((f"node of {gpu.address}", f"{folder}/numa_node", gpu.node or "missing"))
+        rows.append((f"CPUs near {gpu.address}", f"{folder}/local_cpulist", local))
+    if allowance.limit.folder is not None:
+        rows.append(("quota", str(allowance.limit.folder), f"{allowance.limit.quota:g} CPUs"))
+    return Table("Sources", ("FACT", "FILE", "VALUE"), tuple(rows))
