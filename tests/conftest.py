@@ -1,0 +1,92 @@
+"""What all tests share: the machines, the folder of real cases, and `--require-all`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from cpuplan.host.root import HostRoot
+from tests.cases import HOW_TO_ENABLE, cases_folder, unpack_machine
+from tests.machines import write_machine
+
+REQUIRE_ALL = "--require-all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--require-all`."""
+    parser.addoption(
+        REQUIRE_ALL,
+        action="store_true",
+        help="a test whose prerequisite is missing fails instead of being skipped; tests marked gpu aside, "
+        "and tests marked cases where CPUPLAN_CASES is not set",
+    )
+
+
+def pytest_configure() -> None:
+    """Refuses a CPUPLAN_CASES that is no folder of cases before anything runs."""
+    cases_folder()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turns a skip into a failure under `--require-all`."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and item.config.getoption(REQUIRE_ALL):
+        is_elsewhere = item.get_closest_marker("cases") is not None and cases_folder() is None
+        if item.get_closest_marker("gpu") is None and not is_elsewhere:
+            report.outcome = "failed"
+            report.longrepr = f"{REQUIRE_ALL}: {item.nodeid} was skipped: {_skip_reason(report.longrepr)}"
+    return report
+
+
+def _skip_reason(longrepr: object) -> str:
+    return longrepr[2] if isinstance(longrepr, tuple) else str(longrepr)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turns a module that skips itself into a failure under `--require-all`."""
+    report = yield
+    if report.outcome == "skipped" and collector.config.getoption(REQUIRE_ALL):
+        report.outcome = "failed"
+        report.longrepr = f"{REQUIRE_ALL}: {collector.nodeid} was skipped: {_skip_reason(report.longrepr)}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of real cases; skips without one."""
+    folder = cases_folder()
+    if folder is None:
+        pytest.skip(HOW_TO_ENABLE)
+    return folder
+
+
+TreeOf = Callable[[str], HostRoot]
+"""From a machine's name to its trees, written once in a session; tests only read them."""
+
+
+def _once_per_name(base: Path, write: Callable[[str, Path], object]) -> TreeOf:
+    def tree(name: str) -> HostRoot:
+        folder = base / name
+        if not folder.exists():
+            write(name, folder)
+        return HostRoot.at(folder)
+
+    return tree
+
+
+@pytest.fixture(scope="session")
+def own_machine(tmp_path_factory: pytest.TempPathFactory) -> TreeOf:
+    """The trees of a machine that tests/machines describes."""
+    return _once_per_name(tmp_path_factory.mktemp("own-machines"), write_machine)
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> TreeOf:
+    """The trees of a real machine of CPUPLAN_CASES; skips without them."""
+    return _once_per_name(tmp_path_factory.mktemp("machines"), unpack_machine)
