@@ -1,0 +1,66 @@
+{{/*
+Fragments of CEL, so that a rule that several policies share is written once. The validating policies use the CEL of
+Kubernetes 1.30 only (no comprehensions over two variables, no format library).
+*/}}
+
+{{/* Whether annotation key k is ours: under the prefix, and not one of the users'. */}}
+{{- define "cpuplan.cel.isOurs" -}}
+(k.startsWith("cpuplan.dev/") && !(k in ["cpuplan.dev/workers", "cpuplan.dev/container", "cpuplan.dev/selftest"]))
+{{- end -}}
+
+{{/* Whether extended resource k is a GPU. */}}
+{{- define "cpuplan.cel.isDevice" -}}
+{{- $whole := list -}}
+{{- $tests := list -}}
+{{- range .Values.deviceResources -}}
+{{- if hasSuffix "*" . -}}
+{{- $tests = append $tests (printf "k.startsWith(%q)" (trimSuffix "*" .)) -}}
+{{- else -}}
+{{- $whole = append $whole . -}}
+{{- end -}}
+{{- end -}}
+({{ prepend $tests (printf "k in %s" (toJson $whole)) | join " || " }})
+{{- end -}}
+
+{{/* Whether container c has a device: a GPU resource in its limits, or a DRA claim. */}}
+{{- define "cpuplan.cel.hasDevice" -}}
+(c.?resources.limits.orValue({}).exists(k, {{ include "cpuplan.cel.isDevice" . }}) || has(c.resources) && has(c.resources.claims))
+{{- end -}}
+
+{{/* Whether container c occupies the place of the plan: /etc/cpuplan itself, something in it, or all of /etc. */}}
+{{- define "cpuplan.cel.occupiesPlanDir" -}}
+(c.?volumeMounts.orValue([]).exists(m, m.mountPath.matches("^/*etc(/+(cpuplan(/.*)?)?)?$")) ||
+c.?volumeDevices.orValue([]).exists(d, d.devicePath.matches("^/*etc(/+(cpuplan(/.*)?)?)?$")))
+{{- end -}}
+
+{{/* The name of the object of a request, for messages: a generated name is not known yet. */}}
+{{- define "cpuplan.cel.objectName" -}}
+request.kind.kind + " " + request.?namespace.orValue("") + "/" + dyn(object).metadata.?name.orValue(dyn(object).metadata.?generateName.orValue(""))
+{{- end -}}
+
+{{/* The metadata of the pod, or of the pod template, in `object` or `oldObject` (the argument); an optional. */}}
+{{- define "cpuplan.cel.podMetadata" -}}
+(request.resource.resource in ["pods", "bindings"] ? dyn({{ . }}).?metadata :
+request.resource.resource == "podtemplates" ? dyn({{ . }}).?template.metadata :
+request.resource.resource == "cronjobs" ? dyn({{ . }}).?spec.jobTemplate.spec.template.metadata :
+dyn({{ . }}).?spec.template.metadata)
+{{- end -}}
+
+{{/* The containers of the pod, or of the pod template, in `object` or `oldObject` (the argument); an optional. */}}
+{{- define "cpuplan.cel.podContainers" -}}
+(request.resource.resource in ["pods", "bindings"] ? dyn({{ . }}).?spec.containers :
+request.resource.resource == "podtemplates" ? dyn({{ . }}).?template.spec.containers :
+request.resource.resource == "cronjobs" ? dyn({{ . }}).?spec.jobTemplate.spec.template.spec.containers :
+dyn({{ . }}).?spec.template.spec.containers)
+{{- end -}}
+
+{{/* Whether the pod `object` deserves the label. A status on a new pod is stripped, whichever policy comes first. */}}
+{{- define "cpuplan.cel.isManaged" -}}
+(object.?metadata.annotations["step_thread_core"].hasValue() ||
+object.?metadata.annotations["cpuplan.dev/status"].hasValue() && request.operation != "CREATE")
+{{- end -}}
+
+{{/* The value of a user's annotation (the argument is its key) as a message may show it: on one line, not endless. */}}
+{{- define "cpuplan.cel.shown" -}}
+(variables.new[{{ . | quote }}].matches("^[ -~]{0,60}$") ? variables.new[{{ . | quote }}] : "(a value of " + string(size(variables.new[{{ . | quote }}])) + " characters)")
+{{- end -}}
