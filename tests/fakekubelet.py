@@ -136,7 +136,7 @@ class FakePodResources:
             pods = [*self._ended, *(_pod_message(key, pod) for key, pod in self._pods.items())]
         if failure is not None:
             context.abort(*failure)
-        return message_class("ListPodResourcesResponse")(pod_resources=pods)  # type: ignore[call-arg]
+        return message_class("ListPodResourcesResponse")(pod_resources=pods)
 
 
 class _Service(grpc.GenericRpcHandler):
