@@ -1,16 +1,16 @@
 """The threads of a process and the CPUs that each may run on.
 
-Source: proc_pid_status(5), proc_pid_task(5), proc_pid_comm(5).
+Source: proc_pid_task(5), proc_pid_status(5), proc_pid_comm(5), proc_pid_stat(5).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..model.cpulist import parse_cpu_list
+from .identity import read_allowed_cpus
 from .root import HostRoot, names_in, read_text
-
-_ALLOWED = "Cpus_allowed_list:"
+from .sysfs import THIS_HOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,27 +22,28 @@ class ThreadMask:
     allowed: frozenset[int]
 
 
-def read_process_mask(process_id: int | str, root: HostRoot = HostRoot()) -> frozenset[int] | None:  # noqa: B008
-    """The CPUs that the process's main thread may run on; None where it cannot be read. `self` is this process."""
-    return _allowed_in(read_text(f"{root.proc}/{process_id}/status"))
-
-
-def read_thread_masks(process_id: int | str, root: HostRoot = HostRoot()) -> tuple[ThreadMask, ...]:  # noqa: B008
+def read_thread_masks(process_id: int | str, root: HostRoot = THIS_HOST) -> tuple[ThreadMask, ...]:
     """The threads of a process by id; those that end meanwhile are left out, empty where there is no process."""
-    folder = f"{root.proc}/{process_id}/task"
+    folder = root.proc / str(process_id) / "task"
     threads = []
     for thread_id in sorted(int(name) for name in names_in(folder) if name.isdecimal()):
-        allowed = _allowed_in(read_text(f"{folder}/{thread_id}/status"))
+        allowed = read_allowed_cpus(folder / str(thread_id) / "status")
         if allowed is not None:
-            threads.append(ThreadMask(thread_id, read_text(f"{folder}/{thread_id}/comm") or "?", allowed))
+            threads.append(ThreadMask(thread_id, read_text(folder / str(thread_id) / "comm") or "?", allowed))
     return tuple(threads)
 
 
-def _allowed_in(status: str | None) -> frozenset[int] | None:
-    for line in (status or "").splitlines():
-        if line.startswith(_ALLOWED):
-            try:
-                return parse_cpu_list(line.removeprefix(_ALLOWED).strip())
-            except ValueError:
-                return None
-    return None
+def read_thread_start(thread_id: int, root: HostRoot = THIS_HOST) -> int | None:
+    """When a thread of this process started, in clock ticks since boot; None where it has ended.
+
+    With the id it names one thread for good: the kernel gives ids out again.
+    """
+    stat = read_text(Path(root.proc, "self", "task", str(thread_id), "stat"))
+    # The name in parentheses may hold blanks and parentheses; `starttime` is the 20th field after it.
+    fields = (stat or "").rpartition(")")[2].split()
+    return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
+
+
+def read_process_ids(root: HostRoot = THIS_HOST) -> tuple[int, ...]:
+    """The ids of all processes that this one can see."""
+    return tuple(sorted(int(name) for name in names_in(root.proc) if name.isdecimal()))

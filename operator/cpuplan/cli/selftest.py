@@ -1,0 +1,129 @@
+"""The hostflag self-test as a process of its own, and what it said.
+
+It runs apart because a device may leave it with a parked stream: then only the end of its process helps.
+hostflag_native stands alone and may be missing; nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import Any, Final
+
+SELFTEST_SECONDS = 60.0
+"""Longest time that a self-test gets; it sets itself a tighter limit, this one is for one that hangs."""
+
+_KILL_SECONDS = 2.0
+"""How long a killed self-test is waited for; a process that the driver holds may never end."""
+
+NOT_INSTALLED: Final = "not-installed"
+TIMED_OUT: Final = "selftest-timeout"
+CRASHED: Final = "selftest-crashed"
+SKIPPED: Final = "skipped"
+
+
+class Outcome(StrEnum):
+    """What a self-test came to."""
+
+    PASS = "pass"  # noqa: S105 - a verdict
+    FAIL = "fail"
+    UNTESTED = "untested"
+    STUCK = "stuck"
+
+
+_BY_EXIT_CODE = {0: Outcome.PASS, 1: Outcome.FAIL, 2: Outcome.UNTESTED, 3: Outcome.STUCK}
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestReport:
+    """The outcome of a self-test.
+
+    Attributes:
+        outcome: pass, fail, untested or stuck.
+        fault: a stable code, empty without a fault.
+        line: the verdict line for people.
+        details: the self-test's JSON object, empty where it gave none.
+    """
+
+    outcome: Outcome
+    fault: str
+    line: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def device_uuids(self) -> list[str]:
+        """The UUIDs of the devices that the device part tested."""
+        devices = self.details.get("devices")
+        found = [device.get("uuid") for device in devices or () if isinstance(device, dict)]
+        return [uuid for uuid in found if isinstance(uuid, str)]
+
+
+class SelfTest:
+    """A self-test that runs beside this process."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def report(self, limit_seconds: float = SELFTEST_SECONDS) -> SelfTestReport:
+        """Waits for the end and says what it came to; one that runs longer than the limit is killed."""
+        left = max(0.0, limit_seconds - (time.monotonic() - self._started))
+        try:
+            output, complaint = self._process.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            line = f"fail {TIMED_OUT}: the self-test did not end within {limit_seconds:g} s"
+            return SelfTestReport(Outcome.FAIL, TIMED_OUT, line)
+        return read_report(self._process.returncode, output, complaint)
+
+    def _kill(self) -> None:
+        self._process.kill()
+        try:
+            self._process.communicate(timeout=_KILL_SECONDS)
+        except subprocess.TimeoutExpired:
+            return
+
+
+def start_selftest(*, with_device: bool) -> SelfTest | None:
+    """The running self-test: its host part and, if asked for, its device part; None where it is not installed."""
+    if find_spec("hostflag_native") is None or find_spec("numpy") is None:
+        return None
+    parts = [] if with_device else ["--part", "host"]
+    return SelfTest([sys.executable, "-m", "hostflag_native", "selftest", *parts])
+
+
+def read_report(exit_code: int, output: str, complaint: str) -> SelfTestReport:
+    """What a self-test said: its exit code decides, its first line is the verdict, a JSON object follows."""
+    outcome = _BY_EXIT_CODE.get(exit_code)
+    if outcome is None or not output.strip():
+        last = (complaint.strip().splitlines() or ["it said nothing"])[-1]
+        line = f"fail {CRASHED}: the self-test ended with exit code {exit_code}: {last}"
+        return SelfTestReport(Outcome.FAIL, CRASHED, line)
+    line, _, rest = output.strip().partition("\n")
+    try:
+        details = json.loads(rest)
+    except ValueError:
+        details = {}
+    details = details if isinstance(details, dict) else {}
+    return SelfTestReport(outcome, str(details.get("fault") or ""), line, details)
+
+
+def report_of(selftest: SelfTest | None) -> SelfTestReport:
+    """The report of a self-test that was started; untested where it is not installed."""
+    if selftest is not None:
+        return selftest.report()
+    line = f"untested {NOT_INSTALLED}: hostflag_native and numpy are not in this image; pip install 'cpuplan[hostflag]'"
+    return SelfTestReport(Outcome.UNTESTED, NOT_INSTALLED, line)
+
+
+def skipped() -> SelfTestReport:
+    """The report where the self-test was not asked for."""
+    return SelfTestReport(Outcome.UNTESTED, SKIPPED, f"untested {SKIPPED}: the self-test was not asked for")

@@ -1,0 +1,242 @@
+"""The plan that the node's agent publishes into the pod: read, waited for, followed.
+
+The injected volume holds two files, `plan` (empty until there is one) and `uid`. The kubelet replaces
+them by renaming a folder, so a reader opens the path anew each time and never keeps a descriptor.
+
+Source: https://kubernetes.io/docs/concepts/workloads/pods/downward-api/ and AtomicWriter in
+pkg/volume/util of Kubernetes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ..host.identity import read_boot_id
+from ..host.root import HostRoot, read_text
+from ..host.sysfs import THIS_HOST
+from ..model import reasons
+from ..model.errors import CpuPlanError
+from ..model.podplan import ContainerPlan, PodPlan
+
+PLAN_FOLDER = Path("/etc/cpuplan")
+"""Where the volume is mounted in every planned container."""
+
+CONTAINER_VARIABLE = "CPUPLAN_CONTAINER"
+"""Names the container to its own processes; injected with the volume."""
+
+NO_VOLUME: Final = "no-volume"
+NOT_YET: Final = "not-yet"
+INVALID: Final = "invalid-plan"
+OTHER_POD: Final = "other-pod"
+OTHER_BOOT: Final = "other-boot"
+OTHER_CONTAINER: Final = "other-container"
+
+FIRST_PAUSE_SECONDS = 0.02
+LONGEST_PAUSE_SECONDS = 0.25
+"""Pauses between looks at the file while a start waits for it: a look costs some 30 microseconds."""
+
+WATCH_SECONDS = 1.0
+"""Pause between looks of a follower: the kubelet itself takes about a second to renew the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPlan:
+    """A plan valid for this pod and this boot, and of it the plan of one container."""
+
+    pod_plan: PodPlan
+    container: str
+    plan: ContainerPlan
+
+    @property
+    def generation(self) -> int:
+        """Rises with every change that the agent publishes."""
+        return self.pod_plan.generation
+
+
+@dataclass(frozen=True, slots=True)
+class NotPublished:
+    """There is no plan to follow: a code of this module, and the sentence."""
+
+    reason: str
+    why: str
+
+
+Publication = PublishedPlan | NotPublished
+
+
+def read_pod_plan(folder: Path = PLAN_FOLDER, root: HostRoot = THIS_HOST) -> PodPlan | NotPublished:
+    """The pod's plan, if it was made for this pod and this boot of the node.
+
+    1. The volume is there and its plan is not empty.
+    2. The plan is one of a version that this reader knows.
+    3. It names the pod's UID (the volume's own file) and the kernel's boot id.
+    """
+    text = read_text(folder / "plan")
+    if text is None:
+        return NotPublished(NO_VOLUME, f"{folder / 'plan'} cannot be read: the pod has no plan volume there")
+    if not text:
+        return NotPublished(NOT_YET, f"{folder / 'plan'} is empty: the node's agent has published no plan yet")
+    try:
+        plan = PodPlan.from_json(text)
+    except CpuPlanError as error:
+        return NotPublished(INVALID, f"{folder / 'plan'}: {error}")
+    uid = read_text(folder / "uid")
+    if uid != plan.pod_uid:
+        return NotPublished(OTHER_POD, f"the plan is for pod UID {plan.pod_uid}, this pod's UID is {uid or 'unknown'}")
+    boot_id = read_boot_id(root)
+    if boot_id != plan.boot_id:
+        return NotPublished(
+            OTHER_BOOT, f"the plan is for boot {plan.boot_id} of node {plan.node}, this boot is {boot_id or 'unknown'}"
+        )
+    return plan
+
+
+def read_published(
+    container: str | None = None, *, folder: Path = PLAN_FOLDER, root: HostRoot = THIS_HOST
+) -> Publication:
+    """The published plan of a container, or why there is none.
+
+    Args:
+        container: its name; None: the variable CPUPLAN_CONTAINER, else the only planned container.
+        folder: where the plan volume is mounted.
+        root: where the kernel's boot id is read.
+    """
+    found = read_pod_plan(folder, root)
+    return found if isinstance(found, NotPublished) else _choose(found, container)
+
+
+def wait_for_plan(
+    timeout_seconds: float,
+    container: str | None = None,
+    *,
+    folder: Path = PLAN_FOLDER,
+    root: HostRoot = THIS_HOST,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> Publication:
+    """The published plan of a container as soon as there is one; after `timeout_seconds`, why there is none.
+
+    A pod without the volume is answered at once: nothing will appear there.
+    """
+
+    def look() -> tuple[Publication, bool]:
+        found = read_published(container, folder=folder, root=root)
+        return found, isinstance(found, PublishedPlan) and found.plan.reason != reasons.WAITING_FOR_DEVICES
+
+    return _wait(look, timeout_seconds, now, pause)
+
+
+def wait_for_pod_plan(
+    timeout_seconds: float,
+    folder: Path = PLAN_FOLDER,
+    root: HostRoot = THIS_HOST,
+    *,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> PodPlan | NotPublished:
+    """As wait_for_plan, for all containers of the pod: what an init container waits for."""
+
+    def look() -> tuple[PodPlan | NotPublished, bool]:
+        found = read_pod_plan(folder, root)
+        return found, isinstance(found, PodPlan) and all(
+            plan.reason != reasons.WAITING_FOR_DEVICES for _, plan in found.containers
+        )
+
+    return _wait(look, timeout_seconds, now, pause)
+
+
+def watch_plan(
+    callback: Callable[[Publication], object],
+    container: str | None = None,
+    *,
+    folder: Path = PLAN_FOLDER,
+    root: HostRoot = THIS_HOST,
+    every_seconds: float = WATCH_SECONDS,
+) -> Callable[[], None]:
+    """Calls back with what is published now, then with every new generation and every withdrawal.
+
+    The callback runs on a thread of its own. What it raises goes to threading.excepthook, and the watch
+    goes on. A forked child does not inherit the watch.
+
+    Returns:
+        The undo: ends the watch; the callback does not run any more once it returns (unless it is called
+        by the callback itself).
+    """
+    stopped = threading.Event()
+
+    def watch() -> None:
+        last: Publication | None = None
+        while not stopped.is_set():
+            found = read_published(container, folder=folder, root=root)
+            if found != last:
+                last = found
+                _call(callback, found)
+            stopped.wait(every_seconds)
+
+    thread = threading.Thread(target=watch, name="cpuplan-watch", daemon=True)
+    thread.start()
+
+    def undo() -> None:
+        stopped.set()
+        if thread is not threading.current_thread():
+            thread.join()
+
+    return undo
+
+
+_Found = TypeVar("_Found", PublishedPlan | NotPublished, PodPlan | NotPublished)
+
+
+def _wait(
+    look: Callable[[], tuple[_Found, bool]],
+    timeout_seconds: float,
+    now: Callable[[], float],
+    pause: Callable[[float], object],
+) -> _Found:
+    """What `look` finds once it is final, cannot become so, or the time is up; pauses grow in between.
+
+    A plan that says its devices are not there yet is not final: the agent renews it within moments.
+    """
+    deadline = now() + timeout_seconds
+    pause_seconds = FIRST_PAUSE_SECONDS
+    while True:
+        found, is_final = look()
+        left_seconds = deadline - now()
+        if is_final or left_seconds <= 0 or (isinstance(found, NotPublished) and found.reason == NO_VOLUME):
+            return found
+        pause(min(pause_seconds, left_seconds))
+        pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
+
+def _choose(plan: PodPlan, container: str | None) -> Publication:
+    wanted = container or os.environ.get(CONTAINER_VARIABLE)
+    names = [name for name, _ in plan.containers]
+    if not wanted:
+        if len(names) != 1:
+            return NotPublished(
+                OTHER_CONTAINER,
+                f"the plan is for the containers {', '.join(names) or 'none'}; set {CONTAINER_VARIABLE}",
+            )
+        wanted = names[0]
+    found = plan.container(wanted)
+    if found is None:
+        return NotPublished(
+            OTHER_CONTAINER, f"container {wanted} is not planned; the plan is for {', '.join(names) or 'none'}"
+        )
+    return PublishedPlan(plan, wanted, found)
+
+
+def _call(callback: Callable[[Publication], object], found: Publication) -> None:
+    try:
+        callback(found)
+    except Exception:  # noqa: BLE001 - a foreign callback must not end the watch; its error is not hidden either
+        kind, value, trace = sys.exc_info()
+        if kind is not None:
+            threading.excepthook(threading.ExceptHookArgs((kind, value, trace, threading.current_thread())))
