@@ -83,6 +83,14 @@ def test_a_limit_of_the_node_container_that_kind_runs_in_counts(root: HostRoot) 
     assert (found.quota, found.quota_folder) == (2.0, node)
 
 
+def test_where_the_cpuset_controller_is_not_handed_down_an_ancestors_holds(root: HostRoot) -> None:
+    write_v2(root, "kubepods", {"cpuset.cpus.effective": "0-5"})
+    write_v2(root, f"kubepods/pod{UID}/{ID}", {"cpu.max": "max"})
+    found = PodCgroups(root).read(UID, ID)
+    assert found is not None
+    assert found.cpuset == parse_cpu_list("0-5")
+
+
 def test_cruns_child_is_looked_into(root: HostRoot) -> None:
     scope = f"kubepods.slice/kubepods-pod{SLICE_UID}.slice/crio-{ID}.scope"
     write_v2(root, scope, {"cpuset.cpus.effective": "0-3", "cpu.max": "max 100000"})

@@ -72,7 +72,7 @@ class PodCgroups:
         quota, quota_folder = _tightest_quota(cpu_top, folder)
         cpuset_top = _hierarchy(self._root, "cpuset")
         cpuset_folder = folder if cpuset_top == cpu_top else self._find(cpuset_top, pod_uid, container_id)
-        cpuset = None if cpuset_folder is None else cpuset_at(cpuset_folder)
+        cpuset = None if cpuset_folder is None else _nearest_cpuset(cpuset_top, cpuset_folder)
         return ContainerCgroup(folder, cpuset, quota, quota_folder)
 
     def _find(self, top: Path, pod_uid: str, container_id: str) -> Path | None:
@@ -147,6 +147,17 @@ def _tightest_quota(top: Path, folder: Path) -> tuple[float | None, Path | None]
     ancestors = [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
     limits = [(quota, level) for level in [folder / "container", *ancestors] if (quota := quota_at(level)) is not None]
     return min(limits, key=lambda limit: limit[0], default=(None, None))
+
+
+def _nearest_cpuset(top: Path, folder: Path) -> frozenset[int] | None:
+    """The CPUs of the nearest level that tells: where the controller is not handed down, an ancestor's hold."""
+    for level in (folder, *folder.parents):
+        if not level.is_relative_to(top):
+            break
+        cpus = cpuset_at(level)
+        if cpus:
+            return cpus
+    return None
 
 
 def _folders_below(top: Path, most_depth: int) -> Iterator[Path]:
