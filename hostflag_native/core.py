@@ -1,0 +1,351 @@
+"""HostFlagCore: the host's half of the hand-off, as engines use it and subclass it.
+
+One class, longer than most modules here: engines bind to all of its names by subclassing it.
+"""
+
+import atexit
+import ctypes
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hostflag_native.durations import as_ns
+from hostflag_native.errors import StreamSyncError
+from hostflag_native.layout import _M32, ALREADY_FAR_AHEAD, FAR_AHEAD, REPLY_CAPACITY, is_ahead, is_geq
+from hostflag_native.page import HostPage
+from hostflag_native.process_watch import watch_process_end
+
+_SLICE_NS: Final = 100_000_000
+"""The longest stay in one C call while waiting, in ns: Python runs signal handlers (Ctrl-C) between calls."""
+
+_MIN_POLL_NS: Final = 50_000
+"""The watchdog's shortest poll, in ns: below it the polling itself costs percents of a CPU."""
+
+
+class HostFlagCore(HostPage):
+    """The page, its words, and the watchdog.
+
+    Threads: every method may be called from any thread, except attach, stop_watchdog, reset and close, which one
+    thread at a time may call, and close only when no other thread is in a call.
+
+    Fork: a child may read through an inherited object (the page is shared), and never stores through it: publish,
+    consumed, release, attach, reset and watch_proxy raise StreamSyncError there, fail_all and fail_ahead return
+    False, the watchdog counts as not running, close forgets the page without freeing it. A child that takes part
+    makes an object of its own on the same page.
+    """
+
+    cuda_free_proxy: ClassVar[bool] = True
+
+    def __init__(self, lib_path: str = "", spin_us: float = 1000, nap_us: float = 0, page: int = 0) -> None:
+        """Finds the library and allocates the page, or uses the caller's.
+
+        Args:
+            lib_path: the library; empty: see load_hostflag.
+            spin_us: how long wait_gathered spins before it naps, in us.
+            nap_us: how long it naps at a time, in us; 0: it yields the CPU instead.
+            page: address of a mapped page of PAGE_BYTES, 4,096-aligned, that the caller owns; its words are kept as
+                they are. 0: allocate one, zeroed, and free it in close().
+
+        Raises:
+            StreamSyncError: no library, an unaligned page, or no memory.
+        """
+        super().__init__(lib_path, spin_us, nap_us, page)
+        self.reply_bytes = REPLY_CAPACITY
+        self.fail_status = -1
+        self.deadline_ms: float = 0
+        self._watchdog: int | None = None
+        self._watches: list[Callable[[], None]] = []
+        self._is_exit_registered = False
+
+    # ---- the proxy's half ----
+
+    def wait_gathered(self, value: int, timeout_s: float) -> bool:
+        """Waits until round value's input is in place; the GIL is free meanwhile.
+
+        Args:
+            value: the round.
+            timeout_s: infinite waits for ever, negative or 0 looks once.
+
+        Returns:
+            True once gathered >= value, False after timeout_s.
+
+        Raises:
+            ValueError: timeout_s is NaN.
+            StreamSyncError: the object is closed.
+        """
+        self._check_open()
+        round_number = operator.index(value) & _M32
+        left_ns = as_ns(timeout_s, 1)
+        wait = self.lib.dsv41_hf_wait_geq
+        spin_ns = self.spin_ns
+        while left_ns > _SLICE_NS:
+            if wait(self.gathered_host, round_number, _SLICE_NS, spin_ns, self.nap_ns) == 0:
+                return True
+            spin_ns = max(0, spin_ns - _SLICE_NS)
+            if timeout_s != float("inf"):
+                left_ns -= _SLICE_NS
+        return bool(wait(self.gathered_host, round_number, left_ns, spin_ns, self.nap_ns) == 0)
+
+    def publish(self, value: int, src: npt.NDArray[Any]) -> bool:
+        """Writes round value's reply and releases it, unless the round is decided already.
+
+        Args:
+            value: the round; the caller has seen it gathered and the round before it consumed.
+            src: the reply, a C-contiguous array of at most REPLY_CAPACITY bytes.
+
+        Returns:
+            True if this call decided the round.
+
+        Raises:
+            ValueError: src is no such array.
+            StreamSyncError: closed, or inherited through fork.
+        """
+        self._check_may_store()
+        if not isinstance(src, np.ndarray) or not src.flags.c_contiguous or src.dtype.hasobject:
+            raise ValueError("the reply is not a C-contiguous numpy array of plain values; use numpy.ascontiguousarray")
+        if src.nbytes > REPLY_CAPACITY:
+            raise ValueError(f"the reply has {src.nbytes} bytes, the page holds {REPLY_CAPACITY}")
+        return bool(
+            self._short.dsv41_hf_publish(
+                self.claimed_host,
+                self.released_host,
+                operator.index(value) & _M32,
+                self.reply_host,
+                src.__array_interface__["data"][0],
+                src.nbytes,
+            )
+        )
+
+    def taken(self, value: int) -> bool:
+        """True once round value or a later one is claimed: its input must not be read any more."""
+        return is_geq(self._load(self.claimed_host), operator.index(value))
+
+    def reply_consumed(self, value: int) -> bool:
+        """True once the stream has copied round value's reply out, so that the next may be written."""
+        return is_geq(self._load(self.consumed_host), operator.index(value))
+
+    # ---- stand-ins for what an engine does on its stream ----
+
+    def consumed(self, value: int, stream: object = None) -> None:
+        """Acknowledges round value's reply; an engine overrides it with a write on its stream."""
+        self._check_may_store()
+        self._short.dsv41_hf_store(self.consumed_host, operator.index(value) & _M32)
+
+    def release(self, value: int) -> None:
+        """Releases round value without a reply: the self-test's rescue."""
+        self._check_may_store()
+        self._short.dsv41_hf_release_max(self.released_host, operator.index(value) & _M32)
+
+    def drain_marker(self) -> object:
+        """A marker of what is pending on the stream now; nothing is on a CPU."""
+        return None
+
+    def drained(self, marker: object) -> bool:
+        """True once everything before the marker is done."""
+        return True
+
+    # ---- failing ----
+
+    def fail_all(self, value: int) -> bool:
+        """Fails round value and all before it: a failed reply, then the release.
+
+        Waits at most 10 ms for the consumer of what is released, and at most 10 ms for an earlier claimant.
+
+        Returns:
+            True if this call decided the round; False if it was claimed, or the object is closed or inherited.
+        """
+        round_number = operator.index(value) & _M32
+        if self.page == 0 or self._is_inherited() or self.taken(round_number):
+            return False
+        released = self._load(self.released_host)
+        self._ends_within_grace(self.consumed_host, released)
+        return bool(
+            self.lib.dsv41_hf_fail_release(
+                self.claimed_host,
+                self.released_host,
+                round_number,
+                self.reply_host,
+                self.reply_bytes,
+                self.fail_status,
+            )
+        )
+
+    def fail_ahead(self) -> bool:
+        """Fails every pending and later round at once: the proxy is dead, or this process exits.
+
+        1. Claimed 2^29 or more ahead of gathered: it was done before, and a second step would put released 2^31
+           ahead. Only finish what a claimant that died in between left: failed reply, release. False.
+        2. Else fail_all at 2^30 past the furthest of gathered, released, claimed.
+
+        Returns:
+            True if this call did it.
+        """
+        if self.page == 0 or self._is_inherited():
+            return False
+        gathered, released, claimed = self.values()
+        if ALREADY_FAR_AHEAD <= (claimed - gathered) & _M32 < 1 << 31:
+            self._finish_claimed(claimed)
+            return False
+        furthest = gathered
+        for word in (released, claimed):
+            if is_ahead(word, furthest):
+                furthest = word
+        return self.fail_all(furthest + FAR_AHEAD)
+
+    def watch_proxy(self, pid: int) -> Callable[[], None]:
+        """Fails ahead when process pid, the proxy, ends, however it ends; at once if it is gone.
+
+        Returns:
+            An undo that ends the watch. close() ends it too.
+
+        Raises:
+            StreamSyncError: closed, inherited through fork, or the kernel cannot watch a process.
+        """
+        self._check_may_store()
+        undo = watch_process_end(pid, self.fail_ahead)
+        self._watches.append(undo)
+        return undo
+
+    # ---- set-up and watchdog ----
+
+    def attach(self, reply_bytes: int, fail_status: int, deadline_ms: float, poll_us: float = 1000) -> None:
+        """Sizes the reply, puts a failed reply in place and starts the watchdog.
+
+        Args:
+            reply_bytes: 4 to REPLY_CAPACITY.
+            fail_status: int32 at the start of a failed reply; the rest is zero.
+            deadline_ms: how long a gathered round may stay unreleased, in ms; above 100 ms (one CFS period) where a
+                CPU quota applies.
+            poll_us: how often the watchdog looks, in us; at most a tenth of the deadline and at least 50 us.
+
+        Raises:
+            StreamSyncError: a watchdog runs, a size or deadline is out of range (nothing is changed then), closed,
+                inherited through fork, or no thread can be started.
+        """
+        self._check_may_store()
+        if self._watchdog is not None:
+            raise StreamSyncError("a watchdog is running on this page; call stop_watchdog before attaching again")
+        size = _checked_reply_bytes(reply_bytes)
+        if not deadline_ms > 0:
+            raise StreamSyncError(f"the deadline is {deadline_ms} ms, expected more than 0")
+        deadline_ns = max(1, as_ns(deadline_ms, 1000))
+        poll_ns = max(_MIN_POLL_NS, min(as_ns(poll_us, 1_000_000), deadline_ns // 10))
+        self._write_failed_reply(size, fail_status)
+        watchdog = self.lib.dsv41_hf_watchdog_start(
+            self.gathered_host,
+            self.released_host,
+            self.claimed_host,
+            self.reply_host,
+            size,
+            fail_status,
+            deadline_ns,
+            poll_ns,
+        )
+        if not watchdog:
+            raise StreamSyncError("the watchdog does not start: no memory or no thread; raise the pod's pids limit")
+        self._watchdog = watchdog
+        self.reply_bytes = size
+        self.fail_status = fail_status
+        self.deadline_ms = deadline_ms
+        if not self._is_exit_registered:
+            self._is_exit_registered = True
+            atexit.register(self._fail_ahead_at_exit)
+
+    def configure_reply(self, reply_bytes: int, fail_status: int) -> None:
+        """Sets size and status without touching the page: a proxy's view of a page that the engine attached.
+
+        Raises:
+            StreamSyncError: the size is not within 4 to REPLY_CAPACITY.
+        """
+        self.reply_bytes = _checked_reply_bytes(reply_bytes)
+        self.fail_status = fail_status
+
+    def watchdog_stats(self) -> dict[str, Any]:
+        """{"running": False}, or running, deadline_ms, fires, last_failed_round and max_late_ms."""
+        stats = (ctypes.c_uint64 * 3)()
+        if not self.watchdog_mirror(ctypes.addressof(stats)):
+            return {"running": False}
+        return {
+            "running": True,
+            "deadline_ms": self.deadline_ms,
+            "fires": stats[0],
+            "last_failed_round": stats[1],
+            "max_late_ms": stats[2] / 1e6,
+        }
+
+    def watchdog_mirror(self, dst: int) -> bool:
+        """Writes the watchdog's raw stats, 3 x u64, to address dst; without a watchdog nothing, and False."""
+        if self._watchdog is None or self._is_inherited():
+            return False
+        self._short.dsv41_hf_watchdog_stats(self._watchdog, dst)
+        return True
+
+    def stop_watchdog(self) -> None:
+        """Stops and joins the watchdog if one runs, within one poll."""
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None and not self._is_inherited():
+            self.lib.dsv41_hf_watchdog_stop(watchdog)
+
+    def reset(self) -> None:
+        """Sets all words to 0; only while neither stream nor proxy uses the page.
+
+        Raises:
+            StreamSyncError: a watchdog runs, closed, or inherited through fork.
+        """
+        self._check_may_store()
+        if self._watchdog is not None:
+            raise StreamSyncError("reset while the watchdog runs would show it false rounds; call stop_watchdog first")
+        for word in (self.gathered_host, self.released_host, self.claimed_host, self.consumed_host):
+            self._short.dsv41_hf_set(word, 0)
+
+    def close(self) -> None:
+        """Stops watches and watchdog, frees the page if it is this object's; fails no round. May be called twice."""
+        if self.page == 0:
+            return
+        for undo in self._watches:
+            undo()
+        self._watches.clear()
+        self.stop_watchdog()
+        atexit.unregister(self._fail_ahead_at_exit)
+        self._forget_page()
+
+    def describe(self) -> dict[str, Any]:
+        """The mechanism and its settings, for a log line or a report."""
+        return {
+            "mechanism": "host_flags",
+            "lib": self.lib_origin,
+            "spin_us": self.spin_us,
+            "nap_us": self.nap_us,
+            "mlock": "ok" if self.mlock_errno == 0 else f"errno {self.mlock_errno}",
+            "watchdog_deadline_ms": self.deadline_ms,
+        }
+
+    # ---- inside ----
+
+    def _write_failed_reply(self, size: int, status: int) -> None:
+        """The same bytes as the C library's failed reply; the status goes first, the rest is zero."""
+        ctypes.memset(self.reply_host, 0, size)
+        status_bytes = (status & _M32).to_bytes(4, sys.byteorder)
+        ctypes.memmove(self.reply_host, status_bytes, min(size, len(status_bytes)))
+
+    def _finish_claimed(self, claimed: int) -> None:
+        """Releases what a claimant that died in between left claimed; a live one has 10 ms to do it itself."""
+        if not self._ends_within_grace(self.released_host, claimed):
+            self._write_failed_reply(self.reply_bytes, self.fail_status)
+            self.release(claimed)
+
+    def _fail_ahead_at_exit(self) -> None:
+        if not self._is_inherited():
+            self.fail_ahead()
+            self.stop_watchdog()
+
+
+def _checked_reply_bytes(reply_bytes: int) -> int:
+    size = operator.index(reply_bytes)
+    if not 4 <= size <= REPLY_CAPACITY:
+        raise StreamSyncError(f"the reply size is {size} bytes, expected 4 to {REPLY_CAPACITY}")
+    return size
