@@ -16,3 +16,7 @@ class CpuPlanError(ValueError):
 
 class HostReadError(OSError):
     """A root folder of the host trees that cannot be read at all; single missing files never raise."""
+
+
+class OverrideError(ValueError):
+    """A topology override that cannot be used; the text says what is wrong where."""

@@ -26,6 +26,11 @@ def normalise_address(address: str) -> str:
     return f"{domain:04x}:{int(match[2], 16):02x}:{int(match[3], 16):02x}.{match[4]}"
 
 
+def is_pci_address(text: str) -> bool:
+    """Whether the text is a PCI address, in any of the usual forms."""
+    return _PCI_ADDRESS.fullmatch(text.strip()) is not None
+
+
 class HostGpu(NamedTuple):
     """A GPU of the host: its address, its `numa_node` text and the CPUs of its `local_cpulist`.
 
@@ -50,6 +55,15 @@ class PciFunction:
     def is_like(self, other: PciFunction) -> bool:
         """Whether both are of one vendor and class, that is, the same kind of device."""
         return (self.vendor, self.device_class) == (other.vendor, other.device_class)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPlacement:
+    """Where an administrator says a GPU is; `cpus` None means those of the node."""
+
+    address: str
+    node: int
+    cpus: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
