@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from cpuplan.host.override import read_override
 from cpuplan.model.cpulist import parse_cpu_list
 from cpuplan.model.errors import OverrideError

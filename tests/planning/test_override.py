@@ -43,6 +43,4 @@ def test_a_placement_of_a_gpu_that_the_host_has_not_is_told(own_machine: OwnMach
     topology = read_topology(own_machine("h100-server"))
     result = override_topology(topology, (GpuPlacement("0000:ff:00.0", 0),))
     assert result.topology == topology
-    assert result.differences == (
-        "0000:ff:00.0: the override places it on NUMA node 0, this host has no such device",
-    )
+    assert result.differences == ("0000:ff:00.0: the override places it on NUMA node 0, this host has no such device",)
