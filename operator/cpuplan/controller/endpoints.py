@@ -1,0 +1,100 @@
+"""What the kubelet and Prometheus ask for: /healthz, /readyz and /metrics, from a thread of its own.
+
+Not in the event loop: a busy loop must still be able to say that it is busy.
+"""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+REQUEST_TIMEOUT_SECONDS = 10.0
+"""A client that sends or takes nothing for this long is let go."""
+
+Trouble = Callable[[], str]
+"""Says what is wrong; empty when nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Who answers.
+
+    Attributes:
+        liveness: what a restart would cure.
+        readiness: why the process does not do its work yet.
+    """
+
+    registry: CollectorRegistry
+    liveness: Trouble
+    readiness: Trouble
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of `0.0.0.0:9466`, `[::]:9466` or `:9466`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not an address: expected HOST:PORT such as 0.0.0.0:9466 or [::]:9466")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@contextmanager
+def served(address: tuple[str, int], answers: Answers) -> Iterator[int]:
+    """Serves the endpoints inside the block; the port (asked for or, for port 0, given).
+
+    Raises:
+        OSError: the address cannot be listened on; the text says which.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    server_class = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+    try:
+        server = server_class(address, _handler(answers))
+    except OSError as error:
+        raise OSError(f"cannot listen on {address[0]}:{address[1]} for metrics and probes: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_SECONDS
+
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            if path == "/metrics":
+                encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
+                self._send(HTTPStatus.OK, encoder(answers.registry), content_type)
+            elif path in ("/healthz", "/readyz"):
+                trouble = answers.liveness() if path == "/healthz" else answers.readiness()
+                status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
+                self._send(status, f"{trouble or 'ok'}\n".encode())
+            else:
+                self._send(HTTPStatus.NOT_FOUND, b"there are /metrics, /healthz and /readyz\n")
+
+        def _send(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Probes every few seconds are no news."""
+
+    return Handler

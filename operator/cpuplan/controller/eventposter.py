@@ -1,0 +1,127 @@
+"""Posts announcements as Events: each once, a standing finding again now and then, never more than a few a second."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from ..kube.client import KubeClient
+from ..kube.errors import ConflictError, ForbiddenError, NotFoundError
+from .announcements import Announcement, event_object, repeated_event
+
+LOG = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 1800.0
+"""A standing finding is said again this often; the API server keeps Events for one hour by default."""
+
+MOST_WRITES_PER_PASS = 100
+"""Events written in one pass: the index must not wait behind thousands of them (about 5 ms each)."""
+
+_BEING_TERMINATED = "being terminated"
+"""Part of the API server's refusal to create anything in a namespace that is being deleted."""
+
+
+@dataclass(slots=True)
+class _Posted:
+    written_at: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    """What one pass wrote: reasons of new Events, how many were repeated, how many have to wait."""
+
+    reasons: tuple[str, ...]
+    repeated_count: int
+    waiting_count: int
+
+
+class EventPoster:
+    """Remembers what was posted. Call from one thread.
+
+    A restart forgets, and harmlessly: the same announcement has the same Event name, which the API server then
+    refuses to create again.
+    """
+
+    def __init__(self, client: KubeClient, *, instance: str, most_writes_per_pass: int = MOST_WRITES_PER_PASS) -> None:
+        self._client = client
+        self._instance = instance
+        self._most_writes = most_writes_per_pass
+        self._posted: dict[str, _Posted] = {}
+
+    def post(self, once: Iterable[Announcement], standing: Iterable[Announcement], now: float) -> Posting:
+        """Writes what has not been said yet, and says standing findings again when it is time.
+
+        Args:
+            once: said once (plans).
+            standing: said now and again as long as they are passed here (findings).
+            now: seconds since the epoch.
+
+        Raises:
+            KubeError: the API server refused or did not answer; the rest is for the next pass.
+        """
+        plans, findings = list(once), list(standing)
+        due = [(a, False) for a in plans if a.event_name not in self._posted]
+        due += [(a, True) for a in findings if self._is_due(a, now)]
+        reasons: list[str] = []
+        repeated_count = 0
+        for announcement, is_standing in due[: self._most_writes]:
+            posted = self._posted.get(announcement.event_name)
+            if is_standing and posted is not None and self._repeat(announcement, posted, now):
+                repeated_count += 1
+            elif self._create(announcement, now):
+                reasons.append(announcement.reason)
+        self._forget_all_but({announcement.event_name for announcement in (*plans, *findings)})
+        return Posting(tuple(reasons), repeated_count, max(0, len(due) - self._most_writes))
+
+    def assume_posted(self, announcements: Iterable[Announcement], now: float) -> None:
+        """Notes announcements that an earlier process made, long enough ago that their Events may have expired."""
+        for announcement in announcements:
+            self._posted[announcement.event_name] = _Posted(now, 1)
+
+    def _is_due(self, announcement: Announcement, now: float) -> bool:
+        posted = self._posted.get(announcement.event_name)
+        return posted is None or now - posted.written_at >= REPEAT_SECONDS
+
+    def _create(self, announcement: Announcement, now: float) -> bool:
+        event = event_object(announcement, instance=self._instance, now=now)
+        is_posted = True
+        try:
+            self._client.create(_events_path(announcement.namespace), event)
+        except ConflictError:
+            is_posted = False  # an earlier process posted it
+        except (NotFoundError, ForbiddenError) as error:
+            if isinstance(error, ForbiddenError) and _BEING_TERMINATED not in error.message:
+                raise
+            is_posted = False  # the namespace goes; there is nobody left to tell
+        self._posted[announcement.event_name] = _Posted(now, 1)
+        if not is_posted:
+            return False
+        LOG.log(
+            logging.WARNING if announcement.is_warning else logging.INFO,
+            "event posted reason=%s pod=%s/%s text=%r",
+            announcement.reason,
+            announcement.namespace,
+            announcement.pod,
+            announcement.text,
+        )
+        return True
+
+    def _repeat(self, announcement: Announcement, posted: _Posted, now: float) -> bool:
+        """Whether the Event is still there and now counts one more."""
+        path = f"{_events_path(announcement.namespace)}/{announcement.event_name}"
+        try:
+            self._client.merge_patch(path, repeated_event(count=posted.count + 1, now=now))
+        except NotFoundError:
+            return False
+        posted.count += 1
+        posted.written_at = now
+        return True
+
+    def _forget_all_but(self, names: set[str]) -> None:
+        for name in self._posted.keys() - names:
+            del self._posted[name]
+
+
+def _events_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"

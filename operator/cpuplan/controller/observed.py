@@ -1,0 +1,234 @@
+"""A pod as the operator sees it: the few facts it needs, parsed once from the API's JSON.
+
+Pods are large (ten kilobytes and more); of tens of thousands only these values are kept.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ..kube.annotations import HOSTFLAG, PLAN, SETTING, STATUS, WHY
+from ..model.errors import CpuPlanError
+from ..model.podplan import PodPlan
+
+RESERVED_NAME = "cpuplan"
+"""The injected init container and volume; a pod that has something else of this name is left alone."""
+
+PLAN_DIRECTORY = "/etc/cpuplan"
+"""Where the injected volume is mounted."""
+
+_ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSeen:
+    """What the operator uses of a published plan."""
+
+    generation: int
+    pod_uid: str
+    boot_id: str
+    reasons: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The self-test's verdict on this pod: `pass`, `fail`, `stuck`, …, and its fault code (empty for none)."""
+
+    outcome: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Whether the admission policy put its init container into the pod.
+
+    Attributes:
+        is_there: the init container is in the pod.
+        was_due: the pod was created with the annotation; False also where that cannot be told.
+        obstacle: what in the pod made the policy leave it alone; empty for none.
+    """
+
+    is_there: bool
+    was_due: bool
+    obstacle: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPod:
+    """One pod that is planned, or asks to be. Times are seconds since the epoch; None is not known.
+
+    Attributes:
+        node: where it is scheduled; empty when it is not.
+        has_ended: all its containers ended for good.
+        deletion_due: when its deletion should be done at the latest; None when it is not being deleted.
+        setting: the user's `step_thread_core`, None where it was removed.
+        plan: None without a plan, or with a text that is not one (`plan_defect` says why).
+        planned_at: when the agent last wrote its annotations.
+        asked_at: when the setting was last written.
+        verdict: of the self-test, None without one or with one of another pod.
+        index_entry: the pod's member of its node's JSON object in the index; empty when it has no plan.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    created_at: float
+    scheduled_at: float | None
+    has_ended: bool
+    deletion_due: float | None
+    setting: str | None
+    status: str | None
+    why: str
+    plan: PlanSeen | None
+    plan_defect: str
+    planned_at: float | None
+    asked_at: float | None
+    verdict: Verdict | None
+    injection: Injection
+    index_entry: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def observed_pod(pod: Mapping[str, Any]) -> ObservedPod:
+    """The facts of a pod as the API server sends it.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not a pod.
+    """
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    namespace, name, uid = str(metadata["namespace"]), str(metadata["name"]), str(metadata["uid"])
+    created_at = epoch_seconds(metadata["creationTimestamp"])
+    plan, document, defect = _plan(annotations.get(PLAN), uid)
+    why = annotations.get(WHY, "")
+    state = annotations.get(STATUS)
+    deleted = metadata.get("deletionTimestamp")
+    return ObservedPod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        node=str(spec.get("nodeName") or ""),
+        created_at=created_at,
+        scheduled_at=_scheduled_at(status),
+        has_ended=status.get("phase") in _ENDED_PHASES,
+        deletion_due=None if deleted is None else epoch_seconds(deleted),
+        setting=annotations.get(SETTING),
+        status=state,
+        why=why,
+        plan=plan,
+        plan_defect=defect,
+        planned_at=_written_at(metadata, STATUS),
+        asked_at=_written_at(metadata, SETTING),
+        verdict=_verdict(annotations.get(HOSTFLAG), uid),
+        injection=_injection(metadata, spec, annotations, created_at),
+        index_entry=_index_entry(f"{namespace}/{name}", state, why, document),
+    )
+
+
+def epoch_seconds(timestamp: str) -> float:
+    """Seconds since the epoch of an API timestamp (RFC 3339, UTC)."""
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def _plan(text: str | None, uid: str) -> tuple[PlanSeen | None, Any, str]:
+    """The plan, its JSON document for the index, and what is wrong with the text."""
+    if not text:
+        return None, None, ""
+    try:
+        plan = PodPlan.from_json(text)
+    except CpuPlanError as error:
+        return None, None, str(error)
+    seen = PlanSeen(
+        generation=plan.generation,
+        pod_uid=plan.pod_uid,
+        boot_id=plan.boot_id,
+        reasons=frozenset(container.reason for _, container in plan.containers),
+    )
+    # A plan of another pod (copied with its manifest) is reported, and holds no CPUs in the index.
+    return seen, json.loads(text) if plan.pod_uid == uid else None, ""
+
+
+def _verdict(text: str | None, uid: str) -> Verdict | None:
+    try:
+        document = json.loads(text or "null")
+    except ValueError:
+        return None
+    if not isinstance(document, dict) or document.get("podUID", uid) != uid:
+        return None
+    return Verdict(outcome=str(document.get("verdict", "")), fault=str(document.get("fault") or ""))
+
+
+def _index_entry(key: str, status: str | None, why: str, document: Any) -> str:
+    if status is None:
+        return ""
+    value = {"status": status, "why": why, "plan": document}
+    return f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}"
+
+
+def _scheduled_at(status: Mapping[str, Any]) -> float | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            since = condition.get("lastTransitionTime")
+            return None if since is None else epoch_seconds(since)
+    return None
+
+
+def _owners(metadata: Mapping[str, Any], annotation: str) -> Iterator[Mapping[str, Any]]:
+    """The managedFields entries that own an annotation: who wrote its present value, when, and what else."""
+    for entry in metadata.get("managedFields") or ():
+        written = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+        if f"f:{annotation}" in (written.get("f:annotations") or {}):
+            yield entry
+
+
+def _written_at(metadata: Mapping[str, Any], annotation: str) -> float | None:
+    times = [epoch_seconds(entry["time"]) for entry in _owners(metadata, annotation) if entry.get("time")]
+    return max(times, default=None)
+
+
+def _was_created_with_setting(metadata: Mapping[str, Any], created_at: float) -> bool:
+    """Whether the request that created the pod also wrote the setting, as far as managedFields can tell.
+
+    That request's entry owns the pod's containers too, and its time is the creation's as long as the same
+    manager wrote nothing later.
+    """
+    return any(
+        "f:spec" in entry["fieldsV1"] and entry.get("time") and epoch_seconds(entry["time"]) <= created_at
+        for entry in _owners(metadata, SETTING)
+    )
+
+
+def _injection(
+    metadata: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, str], created_at: float
+) -> Injection:
+    init_names = {container.get("name") for container in spec.get("initContainers") or ()}
+    volumes = {volume.get("name"): volume for volume in spec.get("volumes") or ()}
+    is_there = RESERVED_NAME in init_names and "downwardAPI" in (volumes.get(RESERVED_NAME) or {})
+    return Injection(
+        is_there=is_there,
+        was_due=not is_there and _was_created_with_setting(metadata, created_at),
+        obstacle="" if is_there else _obstacle(spec, annotations, init_names, set(volumes)),
+    )
+
+
+def _obstacle(
+    spec: Mapping[str, Any], annotations: Mapping[str, str], init_names: set[Any], volume_names: set[Any]
+) -> str:
+    containers = spec.get("containers") or ()
+    mounts = {mount.get("mountPath") for c in containers for mount in c.get("volumeMounts") or ()}
+    if "kubernetes.io/config.mirror" in annotations:
+        return "it is a static pod"
+    if (spec.get("os") or {}).get("name") == "windows":
+        return "it is a Windows pod"
+    if RESERVED_NAME in init_names | {container.get("name") for container in containers}:
+        return f"it has a container of its own named {RESERVED_NAME}"
+    if RESERVED_NAME in volume_names:
+        return f"it has a volume of its own named {RESERVED_NAME}"
+    if PLAN_DIRECTORY in {str(path).rstrip("/") for path in mounts}:
+        return f"it has a mount of its own at {PLAN_DIRECTORY}"
+    return ""

@@ -1,0 +1,53 @@
+"""An API server in memory, a client for it that does not wait between tries, and a clock that tests move."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cpuplan.kube.client import KubeClient, default_retries
+from cpuplan.kube.connection import connect
+from tests.fakeapi import FakeApi
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """Seconds that pass only when a test says so."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock at 1000 s."""
+    return FakeClock()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    """An empty API server."""
+    with FakeApi() as server:
+        yield server
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
+    """A kubeconfig for the API server in memory."""
+    return api.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+@pytest.fixture
+def client(kubeconfig: Path) -> Iterator[KubeClient]:
+    """A client that tries everything once."""
+    connection = connect(kubeconfig)
+    yield KubeClient(connection, retries=default_retries().new(total=0, backoff_factor=0.0, backoff_jitter=0.0))
+    connection.close()
+
+
+def writes(api: FakeApi) -> list[tuple[str, str]]:
+    """Method and path of every request so far that changes something."""
+    return [(r.method, r.path) for method in ("POST", "PUT", "PATCH", "DELETE") for r in api.requests_of(method)]

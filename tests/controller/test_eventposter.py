@@ -1,0 +1,106 @@
+"""Events are posted once, renewed now and then, and never twice after a restart."""
+
+import pytest
+
+from cpuplan.controller.announcements import Announcement
+from cpuplan.controller.eventposter import REPEAT_SECONDS, EventPoster
+from cpuplan.kube.client import KubeClient
+from cpuplan.kube.errors import ForbiddenError, KubeError
+from tests.controller.conftest import writes
+from tests.fakeapi import FakeApi
+
+EVENTS = "/api/v1/namespaces/demo/events"
+
+
+def saying(text: str, *, reason: str = "PlanMade") -> Announcement:
+    """An announcement on the pod llm-0."""
+    return Announcement("demo", "llm-0", "uid-llm-0", reason, False, text, text)
+
+
+@pytest.fixture
+def poster(client: KubeClient) -> EventPoster:
+    """A poster that has posted nothing yet."""
+    return EventPoster(client, instance="operator-0")
+
+
+def test_a_plan_is_announced_once(api: FakeApi, poster: EventPoster) -> None:
+    assert poster.post([saying("one")], [], 0).reasons == ("PlanMade",)
+    assert poster.post([saying("one")], [], REPEAT_SECONDS * 2).reasons == ()
+    assert writes(api) == [("POST", EVENTS)]
+
+
+def test_the_next_plan_is_announced_too(api: FakeApi, poster: EventPoster) -> None:
+    poster.post([saying("one")], [], 0)
+    poster.post([saying("two")], [], 1)
+    assert len(writes(api)) == 2
+
+
+def test_after_a_restart_nothing_is_announced_twice(api: FakeApi, client: KubeClient, poster: EventPoster) -> None:
+    poster.post([saying("one")], [saying("missing", reason="NoPlan")], 0)
+    restarted = EventPoster(client, instance="operator-1")
+    assert restarted.post([saying("one")], [saying("missing", reason="NoPlan")], 1).reasons == ()
+    assert restarted.post([saying("one")], [saying("missing", reason="NoPlan")], 2).reasons == ()
+    assert len(client.list_objects(EVENTS).items) == 2
+    assert len(writes(api)) == 4
+
+
+def test_an_old_plan_is_not_announced_again(api: FakeApi, poster: EventPoster) -> None:
+    poster.assume_posted([saying("one")], 0)
+    assert poster.post([saying("one")], [], 1).reasons == ()
+    assert writes(api) == []
+
+
+def test_a_standing_finding_is_renewed_in_its_event(api: FakeApi, poster: EventPoster) -> None:
+    finding = saying("missing", reason="NoPlan")
+    poster.post([], [finding], 0)
+    assert poster.post([], [finding], REPEAT_SECONDS - 1).repeated_count == 0
+    assert poster.post([], [finding], REPEAT_SECONDS).repeated_count == 1
+    event = api.object(f"{EVENTS}/{finding.event_name}")
+    assert event is not None
+    assert (event["count"], event["lastTimestamp"]) == (2, "1970-01-01T00:30:00Z")
+
+
+def test_a_standing_finding_whose_event_expired_is_posted_anew(api: FakeApi, poster: EventPoster) -> None:
+    finding = saying("missing", reason="NoPlan")
+    poster.post([], [finding], 0)
+    api.remove(f"{EVENTS}/{finding.event_name}")
+    assert poster.post([], [finding], REPEAT_SECONDS).reasons == ("NoPlan",)
+
+
+def test_a_finding_that_went_and_came_again_is_posted_again(api: FakeApi, poster: EventPoster) -> None:
+    finding = saying("missing", reason="NoPlan")
+    poster.post([], [finding], 0)
+    poster.post([], [], 1)
+    api.remove(f"{EVENTS}/{finding.event_name}")
+    assert poster.post([], [finding], 2).reasons == ("NoPlan",)
+
+
+def test_a_flood_of_announcements_is_spread_over_passes(api: FakeApi, client: KubeClient) -> None:
+    poster = EventPoster(client, instance="operator-0", most_writes_per_pass=3)
+    flood = [saying(word) for word in ("one", "two", "three", "four", "five")]
+    first = poster.post(flood, [], 0)
+    assert (len(first.reasons), first.waiting_count) == (3, 2)
+    second = poster.post(flood, [], 1)
+    assert (len(second.reasons), second.waiting_count) == (2, 0)
+    assert len(writes(api)) == 5
+
+
+def test_an_event_that_was_not_taken_is_posted_by_the_next_pass(api: FakeApi, poster: EventPoster) -> None:
+    api.fail(500, method="POST")
+    with pytest.raises(KubeError):
+        poster.post([saying("one")], [], 0)
+    assert poster.post([saying("one")], [], 1).reasons == ("PlanMade",)
+
+
+def test_a_namespace_that_is_being_deleted_is_left_in_peace(api: FakeApi, poster: EventPoster) -> None:
+    status = b'{"kind":"Status","code":403,"reason":"Forbidden","message":"... because it is being terminated"}'
+    api.fail(403, method="POST", body=status)
+    assert poster.post([saying("one")], [], 0).reasons == ()
+    assert poster.post([saying("one")], [], 1).reasons == ()
+    assert len(writes(api)) == 1
+
+
+def test_a_missing_right_is_an_error(api: FakeApi, poster: EventPoster) -> None:
+    api.fail(403, method="POST")
+    with pytest.raises(ForbiddenError):
+        poster.post([saying("one")], [], 0)
