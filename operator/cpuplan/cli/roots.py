@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..host.affinity import process_mask
 from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset
-from ..host.identity import read_allowed_cpus
 from ..host.root import HostRoot
+from ..host.threads import read_allowed_cpus
 
 
 def add_root_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +71,7 @@ def read_allowance(root: HostRoot) -> Allowance:
     memberships, mountinfo = root.proc / "self" / "cgroup", root.proc / "self" / "mountinfo"
     mounts = mountinfo if mountinfo.exists() else None
     return Allowance(
-        mask=process_mask() if root == HostRoot() else read_allowed_cpus(root.proc / "self" / "status"),
+        mask=process_mask() if root == HostRoot() else read_allowed_cpus("self", root),
         cpuset=cgroup_cpuset(root.cgroup, memberships, mountinfo=mounts),
         limit=cgroup_cpu_limit(root.cgroup, memberships, mountinfo=mounts),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from .identity import read_allowed_cpus
+from ..model.cpulist import parse_cpu_list
 from .root import HostRoot, names_in, read_text
 from .sysfs import THIS_HOST
 
@@ -22,12 +22,17 @@ class ThreadMask:
     allowed: frozenset[int]
 
 
+def read_allowed_cpus(process_id: int | str, root: HostRoot = THIS_HOST) -> frozenset[int] | None:
+    """The CPUs that the process's main thread may run on; None where that is not told. `self` is this process."""
+    return _allowed_in(root.proc / str(process_id) / "status")
+
+
 def read_thread_masks(process_id: int | str, root: HostRoot = THIS_HOST) -> tuple[ThreadMask, ...]:
     """The threads of a process by id; those that end meanwhile are left out, empty where there is no process."""
     folder = root.proc / str(process_id) / "task"
     threads = []
     for thread_id in sorted(int(name) for name in names_in(folder) if name.isdecimal()):
-        allowed = read_allowed_cpus(folder / str(thread_id) / "status")
+        allowed = _allowed_in(folder / str(thread_id) / "status")
         if allowed is not None:
             threads.append(ThreadMask(thread_id, read_text(folder / str(thread_id) / "comm") or "?", allowed))
     return tuple(threads)
@@ -47,3 +52,14 @@ def read_thread_start(thread_id: int, root: HostRoot = THIS_HOST) -> int | None:
 def read_process_ids(root: HostRoot = THIS_HOST) -> tuple[int, ...]:
     """The ids of all processes that this one can see."""
     return tuple(sorted(int(name) for name in names_in(root.proc) if name.isdecimal()))
+
+
+def _allowed_in(status: Path) -> frozenset[int] | None:
+    for line in (read_text(status) or "").splitlines():
+        key, _, value = line.partition(":")
+        if key == "Cpus_allowed_list":
+            try:
+                return parse_cpu_list(value) or None
+            except ValueError:
+                return None
+    return None

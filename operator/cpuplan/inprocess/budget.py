@@ -1,0 +1,65 @@
+"""What a plan's pins and pools ask for, summed against what the quota lets run at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.plan import CpuPlan
+
+RESULT_THREADS = 1
+POOL_THREADS = 1
+"""The API server's result thread and one thread of any pool must be able to run beside the workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """CPUs that are there, and threads that want to run on them at once.
+
+    Attributes:
+        usable: CPUs that the quota lets run at once.
+        pinned: CPUs that are pinned.
+        preprocess: the API server's intra-op threads.
+        encode: threads that encode outputs (encode workers x PNG threads).
+        copy: threads that copy outputs (encode workers x copy workers); an output is copied, then encoded.
+        needed: the fewest CPUs on which every worker, the result thread and one pool thread run at once.
+        worker_count: workers of the deployment, pinned or not.
+    """
+
+    usable: int
+    pinned: int
+    preprocess: int
+    encode: int
+    copy: int
+    needed: int
+    worker_count: int
+
+    @property
+    def remains(self) -> int:
+        """CPUs that stay idle when everything runs; below 0: threads that have to wait for another."""
+        return self.usable - self.pinned - self.preprocess - max(self.encode, self.copy)
+
+    @property
+    def shortage(self) -> str | None:
+        """The sentence that the quota is too small, said before anything is slow; None where it is not."""
+        if self.usable >= self.needed:
+            return None
+        return (
+            f"{self.usable} usable CPUs are too few for {self.worker_count} workers: "
+            f"pins or one step thread each, a result thread and one pool thread need {self.needed}; "
+            "raise the CPU limit, or run fewer workers"
+        )
+
+
+def budget_of(plan: CpuPlan, worker_count: int) -> Budget:
+    """The budget of a deployment with `worker_count` workers (the plan names them only where they are pinned)."""
+    pinned = len(plan.pinned & plan.mask)
+    pools = plan.pools
+    return Budget(
+        usable=plan.usable,
+        pinned=pinned,
+        preprocess=pools.preprocess_threads,
+        encode=pools.encode_workers * pools.png_threads,
+        copy=pools.encode_workers * pools.copy_workers,
+        needed=max(pinned, worker_count + RESULT_THREADS) + POOL_THREADS,
+        worker_count=worker_count,
+    )
