@@ -1,4 +1,4 @@
-module cpuplan.dev/testcluster
+module cpuplan.dev/testcluster/kubernetes
 
 go 1.26.0
 
