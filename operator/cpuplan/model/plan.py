@@ -144,7 +144,7 @@ class CpuPlan:
         try:
             document: Any = json.loads(text)
             version = document["version"]
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise _not_a_plan(f"expected a JSON object with a version, got {text[:60]!r}") from error
         if version != PLAN_VERSION:
             raise _not_a_plan(f"version {version!r}, this reader understands version {PLAN_VERSION}")

@@ -7,6 +7,7 @@ docs/plan.schema.json.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -141,7 +142,7 @@ class ContainerPlan:
         return cls(
             setting=_text(document["setting"]),
             mask=parse_cpu_list(document["mask"]),
-            quota=None if quota is None else float(quota),
+            quota=None if quota is None else _quota(quota),
             usable=_count(document["usable"]),
             devices=tuple(_text(device) for device in document["devices"]),
             workers=tuple(
@@ -239,6 +240,12 @@ def _count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is not a whole number of at least 0")
     return value
+
+
+def _quota(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"quota is {value!r}, expected CPUs as a number of at least 0, or null")
+    return float(value)
 
 
 def _text(value: object) -> str:

@@ -26,5 +26,27 @@ CPU_GONE: Final = "cpu-gone"
 WAITING_FOR_DEVICES: Final = "waiting-for-devices"
 OVER_SHARE: Final = "over-share"
 
+OF_PLANS: Final = frozenset(
+    {
+        OFF,
+        PINNED,
+        UNSUPPORTED,
+        NOTHING_TO_PLACE,
+        TOO_FEW_CORES,
+        NO_CORE_LEFT,
+        WOULD_PIN_ALL,
+        INVALID_SETTING,
+        OUTSIDE_MASK,
+        TOO_FEW_CORES_ABOVE,
+        CONFLICT,
+        DEVICE_UNKNOWN,
+        NO_DEVICE,
+        CPU_GONE,
+        WAITING_FOR_DEVICES,
+        OVER_SHARE,
+    }
+)
+"""Every reason that a published plan can have."""
+
 # A text or file that is no plan.
 INVALID_PLAN: Final = "invalid-plan"
