@@ -9,6 +9,7 @@ Source: the flags are those of kube-apiserver 1.37 and etcd 3.7 (Debian's etcd 3
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -24,16 +25,27 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.cluster.console import ClusterError
+from tests.cluster.go_programs import built
 from tests.processes import accepts, free_ports, running_process, wait_until_ready
 
 
+@functools.cache
 def find_program(name: str) -> Path:
-    """The path of a cached Kubernetes program; where there is none the test skips and says how to enable it."""
-    directory = os.environ.get("CPUPLAN_PROGRAMS", "")
-    path = Path(directory, name)
-    if not directory or not path.is_file():
-        pytest.skip(f"needs {name}: set CPUPLAN_PROGRAMS to the folder with the built Kubernetes programs")
-    return path
+    """The path of a Kubernetes program: in the folder that CPUPLAN_PROGRAMS names, else the one of tests/cluster.
+
+    Where there is none and none can be built, the test skips and says how to enable it.
+    """
+    folder = os.environ.get("CPUPLAN_PROGRAMS")
+    if folder is not None:
+        path = Path(folder, name)
+        if not path.is_file():
+            pytest.skip(f"CPUPLAN_PROGRAMS is {folder}, and has no {name}: unset it, or put {name} there")
+        return path
+    try:
+        return built({name}) / name
+    except ClusterError as error:
+        pytest.skip(f"needs {name}: {error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,9 +33,9 @@ Kubernetes 1.30 only (no comprehensions over two variables, no format library).
 c.?volumeDevices.orValue([]).exists(d, d.devicePath.matches("^/*etc(/+(cpuplan(/.*)?)?)?$")))
 {{- end -}}
 
-{{/* The name of the object of a request, for messages: a generated name is not known yet. */}}
+{{/* What the request is about, for messages: kind, namespace and name. */}}
 {{- define "cpuplan.cel.objectName" -}}
-request.kind.kind + " " + request.?namespace.orValue("") + "/" + dyn(object).metadata.?name.orValue(dyn(object).metadata.?generateName.orValue(""))
+request.kind.kind + " " + request.?namespace.orValue("") + "/" + object.metadata.name
 {{- end -}}
 
 {{/* The metadata of the pod, or of the pod template, in `object` or `oldObject` (the argument); an optional. */}}
@@ -46,12 +46,18 @@ request.resource.resource == "cronjobs" ? dyn({{ . }}).?spec.jobTemplate.spec.te
 dyn({{ . }}).?spec.template.metadata)
 {{- end -}}
 
-{{/* The containers of the pod, or of the pod template, in `object` or `oldObject` (the argument); an optional. */}}
-{{- define "cpuplan.cel.podContainers" -}}
-(request.resource.resource in ["pods", "bindings"] ? dyn({{ . }}).?spec.containers :
-request.resource.resource == "podtemplates" ? dyn({{ . }}).?template.spec.containers :
-request.resource.resource == "cronjobs" ? dyn({{ . }}).?spec.jobTemplate.spec.template.spec.containers :
-dyn({{ . }}).?spec.template.spec.containers)
+{{/* The spec of the pod, or of the pod template, in `object` or `oldObject` (the argument); an optional. */}}
+{{- define "cpuplan.cel.podSpec" -}}
+(request.resource.resource in ["pods", "bindings"] ? dyn({{ . }}).?spec :
+request.resource.resource == "podtemplates" ? dyn({{ . }}).?template.spec :
+request.resource.resource == "cronjobs" ? dyn({{ . }}).?spec.jobTemplate.spec.template.spec :
+dyn({{ . }}).?spec.template.spec)
+{{- end -}}
+
+{{/* The names of what runs as long as the pod: its containers and native sidecars. Arguments as above. */}}
+{{- define "cpuplan.cel.lastingNames" -}}
+({{ include "cpuplan.cel.podSpec" . }}.?containers.orValue([]).map(c, string(c.name)) +
+{{ include "cpuplan.cel.podSpec" . }}.?initContainers.orValue([]).filter(c, c.?restartPolicy.orValue("") == "Always").map(c, string(c.name)))
 {{- end -}}
 
 {{/* Whether the pod `object` deserves the label. A status on a new pod is stripped, whichever policy comes first. */}}
@@ -62,5 +68,24 @@ object.?metadata.annotations["cpuplan.dev/status"].hasValue() && request.operati
 
 {{/* The value of a user's annotation (the argument is its key) as a message may show it: on one line, not endless. */}}
 {{- define "cpuplan.cel.shown" -}}
-(variables.new[{{ . | quote }}].matches("^[ -~]{0,60}$") ? variables.new[{{ . | quote }}] : "(a value of " + string(size(variables.new[{{ . | quote }}])) + " characters)")
+(variables.new[{{ . | quote }}].matches("^[ -~]{0,60}$")
+? "\"" + variables.new[{{ . | quote }}] + "\""
+: "a value of " + string(size(variables.new[{{ . | quote }}])) + " characters")
+{{- end -}}
+
+{{/*
+Patches that give the planned ones of a list of containers the plan volume and CPUPLAN_CONTAINER. The argument is the
+list's field in the pod's spec and how far the patches so far have moved its entries.
+*/}}
+{{- define "cpuplan.cel.planInContainers" -}}
+{{- $list := first (splitList " " .) -}}
+{{- $path := printf "\"/spec/%s/\" + string(i + %s)" $list (last (splitList " " .)) -}}
+object.spec.?{{ $list }}.orValue([]).transformList(i, c, c.name in variables.plannedNames,
+  (has(c.volumeMounts) ? [] : [JSONPatch{op: "add", path: {{ $path }} + "/volumeMounts", value: []}]) +
+  [JSONPatch{op: "add", path: {{ $path }} + "/volumeMounts/-", value:
+    Object.spec.{{ $list }}.volumeMounts{name: "cpuplan", mountPath: "/etc/cpuplan", readOnly: true}}] +
+  (has(c.env) ? [] : [JSONPatch{op: "add", path: {{ $path }} + "/env", value: []}]) +
+  (c.?env.orValue([]).exists(e, e.name == "CPUPLAN_CONTAINER") ? [] : [
+    JSONPatch{op: "add", path: {{ $path }} + "/env/-", value:
+      Object.spec.{{ $list }}.env{name: "CPUPLAN_CONTAINER", value: c.name}}])).flatten()
 {{- end -}}
