@@ -10,8 +10,6 @@ pkg/volume/util of Kubernetes.
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from ..host.sysfs import THIS_HOST
 from ..model import reasons
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
+from .watching import start_watch
 
 PLAN_FOLDER = Path("/etc/cpuplan")
 """Where the volume is mounted in every planned container."""
@@ -162,33 +161,22 @@ def watch_plan(
 ) -> Callable[[], None]:
     """Calls back with what is published now, then with every new generation and every withdrawal.
 
-    The callback runs on a thread of its own. What it raises goes to threading.excepthook, and the watch
-    goes on. A forked child does not inherit the watch.
+    The callback runs on a thread of its own; what it raises goes to threading.excepthook. A forked child
+    does not inherit the watch.
 
     Returns:
-        The undo: ends the watch; the callback does not run any more once it returns (unless it is called
-        by the callback itself).
+        The undo: ends the watch.
     """
-    stopped = threading.Event()
+    last: Publication | None = None
 
-    def watch() -> None:
-        last: Publication | None = None
-        while not stopped.is_set():
-            found = read_published(container, folder=folder, root=root)
-            if found != last:
-                last = found
-                _call(callback, found)
-            stopped.wait(every_seconds)
+    def look() -> None:
+        nonlocal last
+        found = read_published(container, folder=folder, root=root)
+        if found != last:
+            last = found
+            callback(found)
 
-    thread = threading.Thread(target=watch, name="cpuplan-watch", daemon=True)
-    thread.start()
-
-    def undo() -> None:
-        stopped.set()
-        if thread is not threading.current_thread():
-            thread.join()
-
-    return undo
+    return start_watch(look, every_seconds)
 
 
 _Found = TypeVar("_Found", PublishedPlan | NotPublished, PodPlan | NotPublished)
@@ -231,12 +219,3 @@ def _choose(plan: PodPlan, container: str | None) -> Publication:
             OTHER_CONTAINER, f"container {wanted} is not planned; the plan is for {', '.join(names) or 'none'}"
         )
     return PublishedPlan(plan, wanted, found)
-
-
-def _call(callback: Callable[[Publication], object], found: Publication) -> None:
-    try:
-        callback(found)
-    except Exception:  # noqa: BLE001 - a foreign callback must not end the watch; its error is not hidden either
-        kind, value, trace = sys.exc_info()
-        if kind is not None:
-            threading.excepthook(threading.ExceptHookArgs((kind, value, trace, threading.current_thread())))

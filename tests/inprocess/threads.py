@@ -1,0 +1,25 @@
+"""Threads that wait until a test is done with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+LIMIT_SECONDS = 20
+"""Longest wait for a thread to do what a test asks; reached only where it never will."""
+
+
+@contextmanager
+def waiting_thread(name: str = "waiting") -> Iterator[int]:
+    """The kernel id of a thread that lives as long as the block."""
+    is_done = threading.Event()
+    thread = threading.Thread(target=is_done.wait, name=name, daemon=True)
+    thread.start()
+    thread_id = thread.native_id
+    assert thread_id is not None
+    try:
+        yield thread_id
+    finally:
+        is_done.set()
+        thread.join(LIMIT_SECONDS)
