@@ -75,6 +75,10 @@ class Engine:
         """Whether the engine holds an image of that name."""
         return bool(self.docker("image", "ls", "--quiet", image).strip())
 
+    def label(self, image: str, name: str) -> str:
+        """The value of a label of an image; empty where it has none."""
+        return self.docker("image", "inspect", "--format", f'{{{{index .Config.Labels "{name}"}}}}', image).strip()
+
 
 def own_place() -> EnginePlace:
     """The place of the engine that clusters of this user share."""

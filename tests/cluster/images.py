@@ -73,6 +73,15 @@ def ensure_base(engine: Engine) -> str:
     return _ensure(engine, home_made_names().base, lambda: _make_base(engine))
 
 
+def pulled_or_home_made_base(engine: Engine, image: str) -> str:
+    """The name of a Python base image, which the engine holds afterwards: `image` where a registry brings it.
+
+    Once a home-made one is in the cache, no registry is asked again.
+    """
+    is_asked = not _archive(home_made_names().base).is_file()
+    return image if is_asked and pull(engine, image) else ensure_base(engine)
+
+
 def ensure_node(engine: Engine) -> str:
     """The name of the node image, which the engine holds afterwards: kind's own where it can be had.
 
@@ -82,7 +91,7 @@ def ensure_node(engine: Engine) -> str:
         ClusterError: neither kind's own nor a home-made one can be had.
     """
     names = home_made_names()
-    if not _archive(names.node).is_file() and not engine.has_image(names.node) and pull(engine, KIND_NODE_IMAGE):
+    if not _archive(names.node).is_file() and pull(engine, KIND_NODE_IMAGE):
         return KIND_NODE_IMAGE
     version = engine.docker("info", "--format", "{{.CgroupVersion}}").strip()
     if version != "1":
