@@ -21,6 +21,9 @@ INSTALL = Path(__file__).parent.parent / "manifests" / "install.yaml"
 TABLE_START = "<!-- values: written by charts/generate.py -->"
 TABLE_END = "<!-- end of values -->"
 
+FOREIGN_OBJECTS = ("resources", "seLinuxOptions")
+"""Values that are objects of Kubernetes' own, documented there."""
+
 _KEY = re.compile(r"( *)([A-Za-z]+):")
 
 
@@ -51,7 +54,7 @@ def values_table() -> str:
     rows = [
         f"| `{'.'.join(path)}` | `{json.dumps(_at(defaults, path))}` | {text} |"
         for path, text in value_comments().items()
-        if "properties" not in _schema_at(schema, path) or path[-1] in ("resources", "seLinuxOptions")
+        if "properties" not in _schema_at(schema, path) or path[-1] in FOREIGN_OBJECTS
     ]
     return "\n".join(["| value | default | meaning |", "|---|---|---|", *rows])
 

@@ -94,6 +94,18 @@ def test_a_token_that_names_no_node_changes_nothing(setting: Setting, pod: str) 
     refused(patch(setting, pod, annotated(PLAN), token=token), "the agent's token names no node")
 
 
+def test_the_token_of_an_agent_s_own_pod_names_that_pod_s_node(setting: Setting, pod: str) -> None:
+    """As the kubelet makes them: bound to a pod, and through it to the pod's node."""
+    spec = {"serviceAccountName": "cpuplan-agent", "nodeName": "gpu-1", "containers": [{"name": "a", "image": "a"}]}
+    made = setting.server.must("POST", "/api/v1/namespaces/cpuplan/pods", {"metadata": {"name": "agent"}, "spec": spec})
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "agent", "uid": made["metadata"]["uid"]}
+    path = "/api/v1/namespaces/cpuplan/serviceaccounts/cpuplan-agent/token"
+    token = setting.server.must("POST", path, {"spec": {"boundObjectRef": bound}})["status"]["token"]
+    assert patch(setting, pod, annotated(PLAN), token=token).status == HTTPStatus.OK
+    elsewhere = make_pod(setting.server, node="gpu-2")
+    refused(patch(setting, elsewhere, annotated(PLAN), token=token), "the agent of node gpu-1 may not change pod")
+
+
 def test_a_token_that_names_no_node_does_not_reach_pods_without_one(setting: Setting) -> None:
     path = make_pod(setting.server, node=None)
     token = setting.server.token("cpuplan-agent", NAMESPACE)
