@@ -84,6 +84,7 @@ class PodWatch:
         self._backoff = Backoff(0.5, 30.0, source=self._random)
         self._lock = threading.Lock()
         self._pods: dict[str, Pod] = {}
+        self._learned: dict[str, str] = {}
         self._is_synced = False
         self._stream: WatchStream | None = None
         self._resource_version = ""
@@ -92,6 +93,19 @@ class PodWatch:
         """The node's pods as last seen."""
         with self._lock:
             return tuple(self._pods.values())
+
+    def learn(self, content: JsonObject) -> None:
+        """Takes the answer to an own write as the pod's state, until the watch shows it or something newer.
+
+        Without it a decision made before the watch has caught up would see, and write, the same again.
+        """
+        pod = _parsed(content)
+        if pod is None:
+            return
+        with self._lock:
+            if pod.uid in self._pods:
+                self._pods[pod.uid] = pod
+                self._learned[pod.uid] = pod.resource_version
 
     @property
     def is_synced(self) -> bool:
@@ -134,6 +148,7 @@ class PodWatch:
                 changes.append(PodChange(ChangeKind.MODIFIED, pod))
         with self._lock:
             self._pods = found
+            self._learned.clear()
         self._resource_version = listed.resource_version
         self._is_synced = True
         for change in changes:
@@ -182,11 +197,20 @@ class PodWatch:
             known = self._pods.get(pod.uid)
             if kind == "DELETED":
                 self._pods.pop(pod.uid, None)
+                self._learned.pop(pod.uid, None)
                 change = PodChange(ChangeKind.DELETED, pod)
+            elif _is_older(pod.resource_version, self._learned.get(pod.uid)):
+                return
             else:
                 self._pods[pod.uid] = pod
+                self._learned.pop(pod.uid, None)
                 change = PodChange(ChangeKind.ADDED if known is None else ChangeKind.MODIFIED, pod)
         self._on_change(change)
+
+
+def _is_older(version: str, learned: str | None) -> bool:
+    """Whether an event's version comes before that of an own write (comparable as numbers: KEP-5504)."""
+    return learned is not None and version.isdigit() and learned.isdigit() and int(version) < int(learned)
 
 
 def _parsed(content: JsonObject) -> Pod | None:

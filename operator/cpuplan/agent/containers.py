@@ -1,0 +1,151 @@
+"""From a pod, the kubelet's assignments and the container's cgroup to what is to be planned.
+
+Nothing odd about a pod ends here in an exception: it becomes a Refusal, which the ledger publishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..host.devices import UnplacedDevice
+from ..host.podcgroups import ContainerCgroup
+from ..kube.annotations import WORKERS, plan_in, setting_of
+from ..kube.pods import Container, Pod
+from ..model import reasons
+from ..model.errors import CpuPlanError
+from ..model.podplan import PodPlan
+from ..model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
+from ..planning.setting import AUTO
+from .assigned import DeviceSources, FoundDevices, PodDevices
+from .masks import NodeCpus, cpu_grant
+from .planned import DeviceResources, planned_containers
+from .podresources import Assignments
+from .workers import workers_of
+
+
+class Sources(DeviceSources, Protocol):
+    """Where facts about devices and containers come from."""
+
+    def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
+        """The cgroup of a container that runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What is the same for all pods of the node at one moment.
+
+    Attributes:
+        cpus: the node's CPUs.
+        boot_id: of this boot; a plan of another one is no memory.
+        assignments: what the kubelet assigned, None while it cannot be asked.
+        resources: which extended resources are devices.
+    """
+
+    cpus: NodeCpus
+    boot_id: str
+    assignments: Assignments | None
+    resources: DeviceResources
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequests:
+    """What one pod asks to be planned.
+
+    Attributes:
+        pod: as it was when this was made.
+        requests: one per planned container.
+        published: the plan that stands on the pod, whatever it is valid for; None without a readable one.
+        awaits_devices: the kubelet has not shown all devices yet: ask it again soon.
+        may_improve: a device could not be placed, and asking later may help.
+    """
+
+    pod: Pod
+    requests: tuple[DeploymentRequest, ...]
+    published: PodPlan | None
+    awaits_devices: bool
+    may_improve: bool
+
+
+def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
+    """What the pod asks to be planned, with everything that is known about it now."""
+    planned = planned_containers(pod, node.resources)
+    published = _published(pod)
+    is_memory = published is not None and (published.pod_uid, published.boot_id) == (pod.uid, node.boot_id)
+    devices = PodDevices(
+        pod, planned.containers, assignments=node.assignments, resources=node.resources, sources=sources
+    )
+    requests: list[DeploymentRequest] = []
+    unplaced: list[UnplacedDevice] = []
+    for container in planned.containers:
+        previous = published.container(container.name) if published is not None and is_memory else None
+        found = devices.find(container)
+        workers, refusal = _judge(pod, found, planned.refusal)
+        grant = cpu_grant(
+            pod,
+            container,
+            node=node.cpus,
+            assignment=devices.assignment,
+            cgroup=sources.cgroup(pod, container) if container.is_running else None,
+            previous=previous,
+        )
+        unplaced.extend(found.unplaced)
+        requests.append(
+            DeploymentRequest(
+                pod=PodRef(pod.namespace, pod.name, pod.uid, pod.created),
+                container=container.name,
+                position=pod.containers.index(container),
+                setting=setting_of(pod.annotations),
+                workers=workers,
+                devices=tuple(device.device_id for device in found.devices if device.device_id is not None),
+                mask=grant.mask,
+                quota=grant.quota,
+                refusal=refusal,
+                previous=previous,
+            )
+        )
+    return PodRequests(
+        pod=pod,
+        requests=tuple(requests),
+        published=published,
+        awaits_devices=any(
+            request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES
+            for request in requests
+        ),
+        may_improve=any(device.may_change for device in unplaced),
+    )
+
+
+def _published(pod: Pod) -> PodPlan | None:
+    try:
+        return plan_in(pod.annotations)
+    except CpuPlanError:
+        return None
+
+
+def _judge(pod: Pod, found: FoundDevices, choice: Refusal | None) -> tuple[tuple[WorkerDevice, ...], Refusal | None]:
+    """The workers and what speaks against planning them.
+
+    1. The named container must exist.
+    2. The devices must be known.
+    3. `cpuplan.dev/workers` must fit them.
+    4. For `auto`, which places workers beside their devices, each worker's device must have an address, and there
+       must be a worker.
+    """
+    if choice is not None or found.waiting is not None:
+        return (), choice or found.waiting
+    try:
+        workers = workers_of(pod.annotations.get(WORKERS), found.devices)
+    except CpuPlanError as error:
+        return (), Refusal(error.reason, str(error))
+    if setting_of(pod.annotations) != AUTO:
+        return workers, None
+    if any(worker.device_id is not None and worker.address is None for worker in workers):
+        return workers, Refusal(reasons.DEVICE_UNKNOWN, "; ".join(device.why for device in found.unplaced))
+    if not workers:
+        return (), Refusal(
+            reasons.NO_DEVICE,
+            f"the container has no device to place workers beside; name its workers with {WORKERS} (such as -,-), "
+            "or give step_thread_core a CPU number",
+        )
+    return workers, None

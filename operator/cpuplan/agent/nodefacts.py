@@ -1,0 +1,112 @@
+"""The node's files, claims and cgroups as the agent reads them; remembers what rarely changes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from ..host.devices import MigParent, PlacedDevice, UnplacedDevice, place_device
+from ..host.identity import read_boot_id
+from ..host.podcgroups import ContainerCgroup, PodCgroups
+from ..host.root import HostRoot
+from ..host.sysfs import read_cpu_list, read_online, read_topology
+from ..host.threads import read_allowed_cpus
+from ..kube.pods import Container, Pod
+from ..model.topology import GpuPlacement, HostTopology
+from ..planning.override import override_topology
+from .claims import ClaimedAddress, NotAllocated
+from .masks import NO_CPUS, NodeCpus
+
+Claimed = Callable[[Pod, Container], tuple[ClaimedAddress, ...] | NotAllocated]
+
+
+_log = logging.getLogger(__name__)
+
+
+class NodeFacts:
+    """Facts of one node.
+
+    Topology and places of devices are read once and again after `refresh`; the online CPUs, the agent's own
+    allowed CPUs and cgroups every time.
+
+    Args:
+        reserved: CPUs that the administrator keeps from plans.
+        placements: where the administrator says that GPUs are; they outrank sysfs.
+        claimed: the devices a container got through claims.
+    """
+
+    def __init__(
+        self,
+        root: HostRoot,
+        *,
+        claimed: Claimed,
+        reserved: frozenset[int] = NO_CPUS,
+        placements: tuple[GpuPlacement, ...] = (),
+        mig_parent: MigParent | None = None,
+    ) -> None:
+        self._root = root
+        self._claimed = claimed
+        self._reserved = reserved
+        self._placements = placements
+        self._told_differences: tuple[str, ...] = ()
+        self._mig_parent = mig_parent
+        self._cgroups = PodCgroups(root)
+        self._places: dict[str, PlacedDevice] = {}
+        self._topologies: dict[frozenset[str], HostTopology] = {}
+        self.boot_id = read_boot_id(root)
+
+    def refresh(self) -> None:
+        """Forgets what was read: the next questions read anew."""
+        self._places.clear()
+        self._topologies.clear()
+
+    def cpus(self) -> NodeCpus:
+        """The node's CPUs now."""
+        online = read_online(self._root)
+        return NodeCpus(
+            online=online,
+            shared_pool=read_allowed_cpus("self", self._root) or online,
+            isolated=read_cpu_list(self._root.cpu_folder / "isolated") or NO_CPUS,
+            reserved=self._reserved,
+        )
+
+    def topology(self, addresses: Iterable[str]) -> HostTopology:
+        """The topology, with the functions of the kinds of these PCI addresses.
+
+        Raises:
+            HostReadError: there is no sysfs any more.
+        """
+        wanted = frozenset(addresses)
+        found = self._topologies.get(wanted)
+        if found is None or found.online != read_online(self._root):
+            found = self._topologies[wanted] = self._overridden(read_topology(self._root, sorted(wanted)))
+        return found
+
+    def _overridden(self, topology: HostTopology) -> HostTopology:
+        """The topology as the administrator corrects it; what that changes is logged once."""
+        if not self._placements:
+            return topology
+        result = override_topology(topology, self._placements)
+        if result.differences != self._told_differences:
+            self._told_differences = result.differences
+            for difference in result.differences:
+                _log.warning("the topology override differs from sysfs difference=%r", difference)
+        return result.topology
+
+    def place(self, device_id: str) -> PlacedDevice | UnplacedDevice:
+        """Where a device is."""
+        found = self._places.get(device_id)
+        if found is not None:
+            return found
+        place = place_device(self._root, device_id, mig_parent=self._mig_parent)
+        if isinstance(place, PlacedDevice):
+            self._places[device_id] = place
+        return place
+
+    def claimed(self, pod: Pod, container: Container) -> tuple[ClaimedAddress, ...] | NotAllocated:
+        """The devices that a container got through resource claims."""
+        return self._claimed(pod, container)
+
+    def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
+        """The cgroup of a running container, None where it is not found."""
+        return None if container.container_id is None else self._cgroups.read(pod.cgroup_uid, container.container_id)

@@ -1,0 +1,135 @@
+"""The agent process: parts put together, threads started, signals obeyed."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..host.affinity import PINNABLE
+from ..host.devices import place_device
+from ..host.override import read_override
+from ..kube.client import KubeClient
+from ..kube.connection import Connection, connect
+from ..kube.errors import KubeConfigError
+from ..kube.podwatch import PodChange, PodWatch
+from ..model.errors import HostReadError, OverrideError
+from ..planning.ledger import NodeRules
+from .claims import ClaimReader
+from .endpoints import AddressError, Endpoints
+from .loop import NodeAgent, NodeAgentParts
+from .metrics import AgentMetrics
+from .nodefacts import NodeFacts
+from .planned import DeviceResources
+from .podresources import PodResourcesClient
+from .settings import EXIT_MISCONFIGURED, AgentSettings
+from .settling import MaskSettling
+from .writing import PodWriter
+
+STOP_SECONDS = 8.0
+"""How long the threads may take to end after SIGTERM: a write in flight ends, a new one is not begun."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """One node's agent, ready to run, and what it is made of."""
+
+    agent: NodeAgent
+    watch: PodWatch
+    kubelet: PodResourcesClient
+    metrics: AgentMetrics
+
+
+def assemble(
+    settings: AgentSettings, connection: Connection, *, monotonic: Callable[[], float] = time.monotonic
+) -> Assembled:
+    """The agent of one node; several fit into one process.
+
+    Raises:
+        HostReadError: the sysfs root is no sysfs.
+        OverrideError: the topology override cannot be used.
+    """
+    settings.root.require_sysfs()
+    client = KubeClient(connection, user_agent="cpuplan-agent")
+    metrics = AgentMetrics()
+    kubelet = PodResourcesClient(settings.podresources_socket)
+    claims = ClaimReader(client, settings.node_name, lambda device_id: place_device(settings.root, device_id))
+    facts = NodeFacts(
+        settings.root,
+        claimed=claims.devices_of,
+        reserved=settings.reserved_cpus,
+        placements=() if settings.topology_override is None else read_override(settings.topology_override),
+    )
+    agents: list[NodeAgent] = []
+
+    def pod_changed(change: PodChange) -> None:
+        agents[0].pod_changed(change)
+
+    watch = PodWatch(
+        client,
+        settings.node_name,
+        on_change=pod_changed,
+        on_error=lambda _: metrics.watch_failed(),
+        start_jitter_seconds=settings.start_jitter_seconds,
+    )
+
+    def refresh() -> None:
+        facts.refresh()
+        claims.forget_slices()
+        claims.keep_allocations_of(frozenset(pod.uid for pod in watch.pods()))
+
+    parts = NodeAgentParts(
+        node_name=settings.node_name,
+        watch=watch,
+        kubelet=kubelet,
+        facts=facts,
+        writer=PodWriter(client, metrics, learn=watch.learn, monotonic=monotonic),
+        metrics=metrics,
+        settling=MaskSettling(settings.settle_seconds, monotonic=monotonic),
+        resources=DeviceResources(settings.device_resources),
+        rules=NodeRules(is_pinnable=PINNABLE, most_pinned_per_pod=settings.most_pinned_per_pod),
+        refresh=refresh,
+    )
+    agents.append(NodeAgent(parts, resync_seconds=settings.resync_seconds, monotonic=monotonic))
+    return Assembled(agents[0], watch, kubelet, metrics)
+
+
+def run_agent(settings: AgentSettings) -> int:
+    """Runs the agent until SIGTERM or SIGINT; the exit code."""
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    try:
+        connection = connect(settings.kubeconfig)
+        assembled = assemble(settings, connection)
+        endpoints = Endpoints(
+            settings.metrics_address,
+            assembled.metrics.registry,
+            alive=assembled.agent.trouble_alive,
+            ready=assembled.agent.trouble_ready,
+        )
+    except (KubeConfigError, HostReadError, OverrideError, AddressError) as error:
+        _log.error("%s", error)
+        return EXIT_MISCONFIGURED
+    _log.info("agent starts api=%s port=%d %s", connection.base_url, endpoints.port, settings.as_log())
+    with endpoints:
+        threads = [
+            threading.Thread(target=assembled.watch.run, name="pod watch", daemon=True),
+            threading.Thread(target=assembled.agent.run, name="planner", daemon=True),
+        ]
+        for thread in threads:
+            thread.start()
+        stopping.wait()
+        _log.info("agent stops, plans stay as they are")
+        assembled.agent.stop()
+        assembled.watch.close()
+        for thread in threads:
+            thread.join(STOP_SECONDS / len(threads))
+    assembled.kubelet.close()
+    connection.close()
+    return 0

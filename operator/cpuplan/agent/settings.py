@@ -1,0 +1,180 @@
+"""Settings of the agent process: flags, each with an environment variable behind it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from ..host.root import HostRoot
+from ..model.cpulist import format_cpu_list, parse_cpu_list
+from .logs import LEVELS, configure_logging
+from .planned import DEFAULT_DEVICE_RESOURCES
+
+EXIT_MISCONFIGURED = 2
+"""Nothing will change until somebody changes settings, mounts, credentials or rights."""
+
+ENVIRONMENT_PREFIX = "CPUPLAN_"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The effective settings; times in seconds.
+
+    Attributes:
+        root: where the node's trees are.
+        kubeconfig: None for the pod's service account.
+        reserved_cpus: CPUs that no plan may use.
+        most_pinned_per_pod: None does not bound it.
+        topology_override: file that says where GPUs are; None: sysfs alone does.
+    """
+
+    node_name: str
+    root: HostRoot
+    podresources_socket: Path
+    metrics_address: str
+    kubeconfig: Path | None
+    log_level: str
+    device_resources: tuple[str, ...]
+    reserved_cpus: frozenset[int]
+    most_pinned_per_pod: int | None
+    topology_override: Path | None
+    resync_seconds: float
+    settle_seconds: float
+    start_jitter_seconds: float
+
+    def as_log(self) -> str:
+        """All settings as key=value."""
+        return " ".join(f"{field.name}={_shown(getattr(self, field.name))}" for field in fields(self))
+
+
+def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str] | None = None) -> None:
+    """Adds the flags of `cpuplan agent`; `--some-flag` falls back to CPUPLAN_SOME_FLAG."""
+    given = os.environ if environment is None else environment
+
+    def add(flag: str, default: str, text: str, *, fallback: str = "", **options: Any) -> None:
+        variable = ENVIRONMENT_PREFIX + flag.upper().replace("-", "_")
+        value = given.get(variable) or given.get(fallback) or default
+        names = f"{variable} or {fallback}" if fallback else variable
+        shown = f"default {default}" if default else "no default"
+        parser.add_argument(f"--{flag}", default=value, help=f"{text} ({names}; {shown})", **options)
+
+    add("node-name", "", "name of the node whose pods are planned", fallback="NODE_NAME")
+    add("sysfs-root", "/sys", "folder that stands for the node's /sys")
+    add("proc-root", "/proc", "folder that stands for the node's /proc")
+    add("cgroup-root", "/sys/fs/cgroup", "folder that stands for the node's /sys/fs/cgroup")
+    add("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources socket")
+    add("metrics-address", "0.0.0.0:9465", "where /metrics, /healthz and /readyz are served")
+    add("kubeconfig", "", "kubeconfig file; empty for the pod's service account")
+    add("log-level", "info", f"one of {', '.join(LEVELS)}", type=_log_level)
+    add(
+        "device-resources",
+        ",".join(DEFAULT_DEVICE_RESOURCES),
+        "extended resources that are devices, by commas; a * at the end stands for any ending",
+        type=_resources,
+    )
+    add("reserved-cpus", "", "CPUs that no plan may use, as a kernel list such as 0-1,64-65", type=_cpu_list)
+    add("max-pinned-per-pod", "0", "the most CPUs that one pod may pin; 0 does not bound it", type=_count)
+    add("topology-override", "", "file that says where GPUs are (TOML, or NCCL's XML); outranks sysfs")
+    add("resync-seconds", "30", "time between looks without an event", type=_seconds)
+    add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=_seconds)
+    add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=_seconds)
+
+
+def settings_from(arguments: argparse.Namespace) -> AgentSettings:
+    """The settings that the parsed flags mean.
+
+    Raises:
+        ValueError: the node is not named, or a root is no readable folder.
+    """
+    if not arguments.node_name:
+        raise ValueError("the node is not named: give --node-name or set NODE_NAME")
+    settings = AgentSettings(
+        node_name=arguments.node_name,
+        root=HostRoot(Path(arguments.sysfs_root), Path(arguments.proc_root), Path(arguments.cgroup_root)),
+        podresources_socket=Path(arguments.podresources_socket),
+        metrics_address=arguments.metrics_address,
+        kubeconfig=Path(arguments.kubeconfig) if arguments.kubeconfig else None,
+        log_level=arguments.log_level,
+        device_resources=arguments.device_resources,
+        reserved_cpus=arguments.reserved_cpus,
+        most_pinned_per_pod=arguments.max_pinned_per_pod or None,
+        topology_override=Path(arguments.topology_override) if arguments.topology_override else None,
+        resync_seconds=arguments.resync_seconds,
+        settle_seconds=arguments.settle_seconds,
+        start_jitter_seconds=arguments.start_jitter_seconds,
+    )
+    for flag, folder in (("--proc-root", settings.root.proc), ("--cgroup-root", settings.root.cgroup)):
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise ValueError(f"{flag} {folder} is no readable folder; mount the node's there, or name where it is")
+    return settings
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the agent until it is stopped; the exit code."""
+    # gRPC's core writes lines of its own form at info; it reads this when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from .process import run_agent  # noqa: PLC0415 - gRPC is loaded by those who run, not by --help
+
+    configure_logging(arguments.log_level)
+    try:
+        settings = settings_from(arguments)
+    except ValueError as error:
+        _log.error("%s", error)
+        return EXIT_MISCONFIGURED
+    return run_agent(settings)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, HostRoot):
+        return f"{value.sys},{value.proc},{value.cgroup}"
+    if isinstance(value, frozenset):
+        return format_cpu_list(value) or "none"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return "none" if value is None else str(value)
+
+
+def _log_level(text: str) -> str:
+    if text not in LEVELS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LEVELS)}")
+    return text
+
+
+def _resources(text: str) -> tuple[str, ...]:
+    names = tuple(name for part in text.split(",") if (name := part.strip()))
+    wrong = [name for name in names if "/" not in name or "*" in name[:-1]]
+    if wrong or not names:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected names of extended resources such as nvidia.com/gpu or nvidia.com/mig-*, by commas"
+        )
+    return names
+
+
+def _cpu_list(text: str) -> frozenset[int]:
+    try:
+        return parse_cpu_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 7):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of CPUs (0: no bound)")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
+    return value
