@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from cpuplan.host.root import HostRoot
-from tests.cases import HOW_TO_ENABLE, cases_folder, unpack_machine
+from tests.cases import HOW_TO_ENABLE, cases_folder, memory_folder, unpack_machine
 from tests.machines import write_machine
 
 REQUIRE_ALL = "--require-all"
@@ -81,12 +81,18 @@ def _once_per_name(base: Path, write: Callable[[str, Path], object]) -> TreeOf:
 
 
 @pytest.fixture(scope="session")
-def own_machine(tmp_path_factory: pytest.TempPathFactory) -> TreeOf:
-    """The trees of a machine that tests/machines describes."""
-    return _once_per_name(tmp_path_factory.mktemp("own-machines"), write_machine)
+def _trees() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> TreeOf:
+def own_machine(_trees: Path) -> TreeOf:
+    """The trees of a machine that tests/machines describes."""
+    return _once_per_name(_trees / "own", write_machine)
+
+
+@pytest.fixture(scope="session")
+def machine(_trees: Path) -> TreeOf:
     """The trees of a real machine of CPUPLAN_CASES; skips without them."""
-    return _once_per_name(tmp_path_factory.mktemp("machines"), unpack_machine)
+    return _once_per_name(_trees / "real", unpack_machine)

@@ -6,6 +6,7 @@ proc_pid_mountinfo(5).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,9 @@ from .sysfs import read_cpu_list
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 DEFAULT_PERIOD_US = 100_000
 """The kernel's CPU bandwidth period, where `cpu.max` names none (cgroup-v2.rst, "CPU Interface Files")."""
+
+# The kernel's own numbers are 64 bits wide (20 digits); anything longer is no number of a kernel.
+_MICROSECONDS = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 
 _CONVENTIONAL_V1 = ("cpu,cpuacct", "cpuacct,cpu", "cpu", "")
 """Folders below /sys/fs/cgroup that hold the v1 CPU controller where no mount table says which."""
@@ -97,10 +101,9 @@ def cpuset_at(folder: Path) -> frozenset[int] | None:
 
 
 def _ratio(quota: str, period: str) -> float | None:
-    try:
-        quota_us, period_us = int(quota), int(period)
-    except ValueError:
+    if not _MICROSECONDS.fullmatch(quota) or not _MICROSECONDS.fullmatch(period):
         return None
+    quota_us, period_us = int(quota), int(period)
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
@@ -116,12 +119,13 @@ class _Mount:
 class _Process:
     """A process's cgroups and the mounts through which they can be seen."""
 
-    def __init__(self, root: Path, proc_cgroup: Path | str, mountinfo: Path | str | None) -> None:
-        self._root = root
+    def __init__(self, root: Path | str, proc_cgroup: Path | str, mountinfo: Path | str | None) -> None:
+        self._root = Path(root)
         self._paths = _parse_memberships(read_text(proc_cgroup) or "")
-        if mountinfo is None and root == CGROUP_ROOT:
+        if mountinfo is None and self._root == CGROUP_ROOT:
             mountinfo = "/proc/self/mountinfo"
-        self._mounts = None if mountinfo is None else tuple(_parse_mounts(read_text(mountinfo) or ""))
+        table = None if mountinfo is None else read_text(mountinfo)
+        self._mounts = None if table is None else _visible_mounts(table)
 
     def levels(self, controller: str) -> Iterator[Path]:
         """The folders of the process's cgroup and its ancestors, the cgroup itself first."""
@@ -136,15 +140,16 @@ class _Process:
         yield from self._levels_below([m for m in self._mounts if m.controllers is None], v2_path)
 
     def _levels_below(self, mounts: list[_Mount], path: str | None) -> Iterator[Path]:
-        """The levels in the mount that shows the path; that mount's top alone where none shows it."""
-        ordered = sorted(mounts, key=lambda mount: not mount.point.startswith(str(CGROUP_ROOT)))
-        for mount in ordered:
-            below = None if path is None else _below(path, mount.top)
-            if below is not None:
-                yield from _chain(self._locate(mount.point), below)
-                return
-        for mount in ordered[:1]:
-            yield self._locate(mount.point)
+        """The levels in every mount that shows the path; the first mount's top alone where none shows it.
+
+        Two mounts can start at different cgroups, and then one shows ancestors that the other does not.
+        """
+        ordered = sorted(mounts, key=lambda mount: not PurePosixPath(mount.point).is_relative_to(CGROUP_ROOT))
+        shown = [(mount, below) for mount in ordered if (below := _below(path, mount.top)) is not None]
+        for mount, below in shown:
+            yield from _chain(self._locate(mount.point), below)
+        if ordered and not shown:
+            yield self._locate(ordered[0].point)
 
     def _conventional_levels(self, controller: str, v1_path: str | None, v2_path: str | None) -> Iterator[Path]:
         """The levels below a root without a mount table: v1 where its folder is there, else unified."""
@@ -181,6 +186,11 @@ def _parse_memberships(text: str) -> dict[str, str]:
     return paths
 
 
+def _visible_mounts(table: str) -> tuple[_Mount, ...]:
+    """The cgroup mounts of a mount table; of several at one point the last, which covers the others."""
+    return tuple({mount.point: mount for mount in _parse_mounts(table)}.values())
+
+
 def _parse_mounts(text: str) -> Iterator[_Mount]:
     for line in text.splitlines():
         before, separator, after = line.partition(" - ")
@@ -202,9 +212,9 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _below(path: str, top: str) -> str | None:
+def _below(path: str | None, top: str) -> str | None:
     """The path relative to the cgroup at a mount's top; None where the mount does not show it."""
-    if top == "/":
+    if path is None or top == "/":
         return path
     return path[len(top) :] if path == top or path.startswith(top + "/") else None
 

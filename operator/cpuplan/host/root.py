@@ -8,9 +8,14 @@ from pathlib import Path
 
 from ..model.errors import HostReadError
 
-# Kernel text files are pages; the longest here is the CPU list of a host with 8192 CPUs, every other one
-# set (about 40 KiB). Reading stops there, so that no file of a strange tree fills the memory.
-MOST_BYTES = 1 << 16
+MOST_BYTES = 1 << 20
+"""Where reading stops, so that no file of a strange tree fills the memory. The longest file here is the mount
+table of a node that runs hundreds of containers, at a few hundred bytes a line; a CPU list of 8192 CPUs,
+every other one set, has 40 KiB."""
+
+_READ_BYTES = 1 << 16
+# A planted FIFO must not block.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +68,29 @@ class HostRoot:
 
 def read_text(path: Path | str) -> str | None:
     """The stripped text of a small file; None where it is missing or cannot be read."""
+    content = read_content(path)
+    return None if content is None else content.decode("utf-8", "replace").strip()
+
+
+def read_content(path: Path | str) -> bytes | None:
+    """The first MOST_BYTES of a file; None where it is missing or cannot be read.
+
+    One read is not enough: procfs answers with the whole records (lines of a mount table) that fit its
+    page, and sysfs with at most a page of a long CPU list.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
         return None
     try:
-        return os.read(descriptor, MOST_BYTES).decode("utf-8", "replace").strip()
+        content = os.read(descriptor, _READ_BYTES)
+        while len(content) < MOST_BYTES and (more := os.read(descriptor, _READ_BYTES)):
+            content += more
     except OSError:
         return None
     finally:
         os.close(descriptor)
+    return content
 
 
 def names_in(folder: Path | str) -> list[str]:

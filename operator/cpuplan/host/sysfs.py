@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 from ..model.cpulist import parse_cpu_list
 from ..model.topology import HostGpu, HostTopology, NumaNode, PciFunction, normalise_address
-from .root import HostRoot, names_in, read_text
+from .root import HostRoot, names_in, read_content, read_text
 
 THIS_HOST = HostRoot()
 
@@ -23,20 +24,22 @@ GPU_CLASS_PREFIXES = ("0x03", "0x12", "0x0b40")
 
 _CPU_NAME = re.compile(r"cpu([0-9]{1,6})", re.ASCII)
 _NODE_NAME = re.compile(r"node([0-9]{1,6})", re.ASCII)
+_DISTANCE = re.compile(r"[0-9]{1,6}", re.ASCII)
 
-# One sibling list is the text of every thread of a core, one local list that of every GPU of a node.
-_parse = lru_cache(maxsize=1024)(parse_cpu_list)
+
+@lru_cache(maxsize=1024)
+def _parse(content: bytes) -> frozenset[int] | None:
+    """As read_cpu_list; remembered, since all threads of a core and all GPUs of a node have one text."""
+    try:
+        return parse_cpu_list(content.decode("utf-8", "replace"))
+    except ValueError:
+        return None
 
 
 def read_cpu_list(path: Path | str) -> frozenset[int] | None:
     """The CPU set in a file; None where the file is missing, unreadable or malformed."""
-    text = read_text(path)
-    if text is None:
-        return None
-    try:
-        return _parse(text)
-    except ValueError:
-        return None
+    content = read_content(path)
+    return None if content is None else _parse(content)
 
 
 def read_topology(root: HostRoot = THIS_HOST, devices: Iterable[str | None] = ()) -> HostTopology:
@@ -53,7 +56,7 @@ def read_topology(root: HostRoot = THIS_HOST, devices: Iterable[str | None] = ()
     online = read_online(root)
     return HostTopology(
         online=online,
-        siblings={cpu: read_siblings(cpu, root) for cpu in sorted(online)},
+        siblings=_read_all_siblings(online, root),
         functions=read_functions(root.pci_folder, devices),
         nodes=read_nodes(root),
         isolated=read_cpu_list(root.cpu_folder / "isolated") or frozenset(),
@@ -71,8 +74,16 @@ def read_online(root: HostRoot = THIS_HOST) -> frozenset[int]:
 
 def read_siblings(cpu: int, root: HostRoot = THIS_HOST) -> frozenset[int]:
     """The hardware threads of the CPU's core, itself included; itself alone where that is unknown."""
-    siblings = read_cpu_list(f"{root.cpu_folder}/cpu{cpu}/topology/thread_siblings_list")
-    return (siblings or frozenset()) | {cpu}
+    return _read_all_siblings([cpu], root)[cpu]
+
+
+def _read_all_siblings(cpus: Iterable[int], root: HostRoot) -> dict[int, frozenset[int]]:
+    folder = str(root.cpu_folder)
+    siblings = {}
+    for cpu in sorted(cpus):
+        listed = read_cpu_list(f"{folder}/cpu{cpu}/topology/thread_siblings_list")
+        siblings[cpu] = frozenset({cpu}) if listed is None else listed if cpu in listed else listed | {cpu}
+    return siblings
 
 
 def smt_siblings(cpu: int) -> frozenset[int]:
@@ -88,31 +99,32 @@ def read_nodes(root: HostRoot = THIS_HOST) -> tuple[NumaNode, ...]:
         if match is None:
             continue
         folder = root.node_folder / name
-        distances = tuple(int(d) for d in (read_text(folder / "distance") or "").split() if d.isdigit())
+        distances = tuple(int(d) for d in (read_text(folder / "distance") or "").split() if _DISTANCE.fullmatch(d))
         nodes.append(NumaNode(int(match[1]), read_cpu_list(folder / "cpulist") or frozenset(), distances))
     return tuple(sorted(nodes, key=lambda node: node.node_id))
 
 
 def read_functions(pci_folder: Path, devices: Iterable[str | None] = ()) -> tuple[PciFunction, ...]:
     """The PCI functions that may be GPUs, and all of the kind of `devices`, in address order."""
+    folder = str(pci_folder)
     wanted = {normalise_address(address) for address in devices if address is not None}
-    kinds: list[tuple[str, str, str]] = []
-    for name in names_in(pci_folder):
-        folder = f"{pci_folder}/{name}"
-        vendor, device_class = read_text(f"{folder}/vendor"), read_text(f"{folder}/class")
-        if vendor is not None and device_class is not None:
-            kinds.append((name, vendor, device_class))
-    asked = {(vendor, device_class) for name, vendor, device_class in kinds if name in wanted}
+    classes = {name: found for name in names_in(folder) if (found := read_text(f"{folder}/{name}/class")) is not None}
+    wanted_classes = {classes[name] for name in wanted if name in classes}
+    candidates = [
+        PciFunction(name, vendor, device_class, None, None)
+        for name, device_class in classes.items()
+        if (device_class in wanted_classes or device_class.startswith(GPU_CLASS_PREFIXES))
+        and (vendor := read_text(f"{folder}/{name}/vendor")) is not None
+    ]
+    asked = [function for function in candidates if function.address in wanted]
     return tuple(
-        PciFunction(
-            name,
-            vendor,
-            device_class,
-            read_text(f"{pci_folder}/{name}/numa_node"),
-            read_cpu_list(f"{pci_folder}/{name}/local_cpulist"),
+        replace(
+            function,
+            node=read_text(f"{folder}/{function.address}/numa_node"),
+            local=read_cpu_list(f"{folder}/{function.address}/local_cpulist"),
         )
-        for name, vendor, device_class in kinds
-        if device_class.startswith(GPU_CLASS_PREFIXES) or (vendor, device_class) in asked
+        for function in candidates
+        if function.device_class.startswith(GPU_CLASS_PREFIXES) or any(function.is_like(other) for other in asked)
     )
 
 
