@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from ..host.root import read_text
 from ..host.sysfs import THIS_HOST
 from ..inprocess.published import PLAN_FOLDER, NotPublished, wait_for_pod_plan
 from ..model.podplan import PodPlan
+from .inforce import seconds
 from .selftest import Outcome, SelfTestReport, report_of, skipped, start_selftest
 
 TERMINATION_LOG = Path("/dev/termination-log")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `cpuplan init`."""
     parser.add_argument("--plan-dir", type=Path, default=PLAN_FOLDER, metavar="DIR", help="where the plan volume is")
     parser.add_argument(
-        "--wait-seconds", type=_seconds, default=15.0, metavar="N", help="longest wait for the plan (default: 15)"
+        "--wait-seconds", type=seconds, default=15.0, metavar="N", help="longest wait for the plan (default: 15)"
     )
     parser.add_argument(
         "--selftest",
@@ -57,7 +57,7 @@ def run(namespace: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _leave)  # as PID 1 of its container it would not hear SIGTERM otherwise
     selftest = None
     if namespace.selftest != SKIP:
-        selftest = start_selftest(with_device=namespace.selftest in (DEVICE, REQUIRED))
+        selftest = start_selftest(device_part=namespace.selftest in (DEVICE, REQUIRED))
     started = time.monotonic()
     found = wait_for_pod_plan(namespace.wait_seconds, namespace.plan_dir)
     waited_seconds = time.monotonic() - started
@@ -112,16 +112,6 @@ def _write(path: Path, message: str) -> None:
         path.write_text(message, encoding="utf-8")
     except OSError as error:
         print(f"cpuplan init: {path} cannot be written: {error.strerror}", file=sys.stderr)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds; expected a form like 15")
-    return seconds
 
 
 def _leave(signal_number: int, _frame: object) -> NoReturn:

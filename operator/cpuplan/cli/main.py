@@ -44,6 +44,9 @@ class _Entry:
 SUBCOMMANDS: dict[str, _Entry] = {
     "show": _Entry("cli.show", "topology, devices, mask, quota and usable CPUs of this machine or a tree"),
     "plan": _Entry("cli.plan", "the plan of a deployment on this machine or any sysfs tree, with reasons"),
+    "env": _Entry("cli.env", "thread-count variables, also as arguments of vLLM, SGLang, torchrun, taskset"),
+    "run": _Entry("cli.run", "run a command with thread-count variables from the plan"),
+    "verify": _Entry("cli.verify", "compare the plan with where the threads may run"),
     "init": _Entry("cli.init", "the init container: wait for the plan, test the host, report"),
     "agent": _Entry("agent.settings", "the node's process: plans its pods", "agent"),
     "operator": _Entry("controller.settings", "the cluster's process: index, events, findings", "operator"),

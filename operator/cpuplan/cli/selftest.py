@@ -16,8 +16,12 @@ from enum import StrEnum
 from importlib.util import find_spec
 from typing import Any, Final
 
-SELFTEST_SECONDS = 60.0
-"""Longest time that a self-test gets; it sets itself a tighter limit, this one is for one that hangs."""
+HOST_PART_SECONDS = 30
+WITH_DEVICE_SECONDS = 60
+"""Limits that the self-test is told to keep: an init container must not hold its pod back for minutes."""
+
+GRACE_SECONDS = 5.0
+"""How much longer it is waited for, until one that hangs is killed."""
 
 _KILL_SECONDS = 2.0
 """How long a killed self-test is waited for; a process that the driver holds may never end."""
@@ -67,20 +71,21 @@ class SelfTestReport:
 class SelfTest:
     """A self-test that runs beside this process."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], limit_seconds: float) -> None:
+        self._limit_seconds = limit_seconds
         self._started = time.monotonic()
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def report(self, limit_seconds: float = SELFTEST_SECONDS) -> SelfTestReport:
-        """Waits for the end and says what it came to; one that runs longer than the limit is killed."""
-        left = max(0.0, limit_seconds - (time.monotonic() - self._started))
+    def report(self) -> SelfTestReport:
+        """Waits for the end and says what it came to; one that runs longer than its limit is killed."""
+        left = max(0.0, self._limit_seconds - (time.monotonic() - self._started))
         try:
             output, complaint = self._process.communicate(timeout=left)
         except subprocess.TimeoutExpired:
             self._kill()
-            line = f"fail {TIMED_OUT}: the self-test did not end within {limit_seconds:g} s"
+            line = f"fail {TIMED_OUT}: the self-test did not end within {self._limit_seconds:g} s"
             return SelfTestReport(Outcome.FAIL, TIMED_OUT, line)
         return read_report(self._process.returncode, output, complaint)
 
@@ -92,12 +97,16 @@ class SelfTest:
             return
 
 
-def start_selftest(*, with_device: bool) -> SelfTest | None:
-    """The running self-test: its host part and, if asked for, its device part; None where it is not installed."""
-    if find_spec("hostflag_native") is None or find_spec("numpy") is None:
+def start_selftest(*, host_part: bool = True, device_part: bool = False) -> SelfTest | None:
+    """The running self-test of the parts asked for; None where it is not installed."""
+    if find_spec("hostflag_native") is None:
         return None
-    parts = [] if with_device else ["--part", "host"]
-    return SelfTest([sys.executable, "-m", "hostflag_native", "selftest", *parts])
+    part = "all" if host_part and device_part else "device" if device_part else "host"
+    limit_seconds = WITH_DEVICE_SECONDS if device_part else HOST_PART_SECONDS
+    command = [sys.executable, "-m", "hostflag_native", "selftest", "--part", part]
+    # It would write the termination log itself; here that is the caller's.
+    command += ["--time-limit", str(limit_seconds), "--termination-log", ""]
+    return SelfTest(command, limit_seconds + GRACE_SECONDS)
 
 
 def read_report(exit_code: int, output: str, complaint: str) -> SelfTestReport:
@@ -120,7 +129,7 @@ def report_of(selftest: SelfTest | None) -> SelfTestReport:
     """The report of a self-test that was started; untested where it is not installed."""
     if selftest is not None:
         return selftest.report()
-    line = f"untested {NOT_INSTALLED}: hostflag_native and numpy are not in this image; pip install 'cpuplan[hostflag]'"
+    line = f"untested {NOT_INSTALLED}: hostflag_native, a part of the package cpuplan, is not in this image"
     return SelfTestReport(Outcome.UNTESTED, NOT_INSTALLED, line)
 
 

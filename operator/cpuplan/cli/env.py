@@ -1,0 +1,132 @@
+"""`cpuplan env`: the plan as variables, or as arguments of the programs that start workers.
+
+eval "$(cpuplan env)"
+vllm serve MODEL $(cpuplan env -o vllm)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from ..host.sysfs import host_gpus
+from ..inprocess.budget import budget_of
+from ..inprocess.environment import THREAD_VARIABLES, thread_variables
+from ..inprocess.foreign import foreign_binders
+from ..inprocess.launchers import (
+    DevicePlace,
+    device_places,
+    openmp_variables,
+    sglang_arguments,
+    taskset_arguments,
+    torchrun_arguments,
+    vllm_arguments,
+)
+from ..inprocess.published import NotPublished
+from ..model.cpulist import format_cpu_list
+from .inforce import (
+    PlanInForce,
+    add_plan_arguments,
+    add_size_arguments,
+    chosen_threads,
+    plan_in_force,
+    say,
+    warn,
+)
+
+_ARGUMENTS: dict[str, Callable[[tuple[DevicePlace, ...]], list[str]]] = {
+    "vllm": vllm_arguments,
+    "sglang": sglang_arguments,
+    "torchrun": torchrun_arguments,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `cpuplan env`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        choices=("sh", "json", *_ARGUMENTS, "taskset", "omp"),
+        default="sh",
+        help="sh: export lines for eval; json: everything; omp: OpenMP's, with places; else arguments of that program",
+    )
+    add_size_arguments(parser)
+    add_plan_arguments(parser)
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Prints the variables or arguments; returns 0, also where there is nothing to print."""
+    in_force = plan_in_force(namespace)
+    thread_count = chosen_threads(namespace, in_force)
+    if namespace.output == "json":
+        print(json.dumps(_document(in_force, thread_count), indent=2))
+        return 0
+    warn(in_force)
+    pool_cpus = in_force.pool_cpus if in_force.plan.pinned else frozenset[int]()
+    if namespace.output == "sh":
+        _print_exports(thread_variables(thread_count, os.environ))
+    elif namespace.output == "omp":
+        _print_exports(openmp_variables(thread_count, pool_cpus))
+    elif namespace.output == "taskset":
+        _print_arguments(taskset_arguments(pool_cpus), in_force)
+    else:
+        _print_arguments(_ARGUMENTS[namespace.output](_places(in_force)), in_force)
+    return 0
+
+
+def _places(in_force: PlanInForce) -> tuple[DevicePlace, ...]:
+    """The devices of the plan, with what this host's sysfs says of them; none where nothing is pinned."""
+    if not in_force.plan.pinned:
+        return ()
+    addresses = [worker.address for worker in in_force.workers]
+    gpus = next((found for address in addresses if (found := host_gpus(address))), [])
+    workers = [(worker.address, worker.cpus) for worker in in_force.workers]
+    return device_places(workers, in_force.pool_cpus, {gpu.address: gpu for gpu in gpus})
+
+
+def _print_exports(variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+def _print_arguments(arguments: list[str], in_force: PlanInForce) -> None:
+    if not arguments:
+        say(f"no arguments: {in_force.plan.why}")
+    print(shlex.join(arguments))
+
+
+def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
+    """Everything as the JSON object that `-o json` prints."""
+    plan = in_force.plan
+    budget = budget_of(plan, len(in_force.workers))
+    publication = in_force.publication
+    return {
+        "origin": in_force.origin,
+        "notPublished": publication.reason if isinstance(publication, NotPublished) else None,
+        "threads": thread_count,
+        "variables": {variable.name: str(thread_count) for variable in THREAD_VARIABLES},
+        "setByUser": {v.name: os.environ[v.name] for v in THREAD_VARIABLES if v.name in os.environ},
+        "mask": format_cpu_list(plan.mask),
+        "usable": plan.usable,
+        "pinned": format_cpu_list(plan.pinned),
+        "poolCpus": format_cpu_list(in_force.pool_cpus),
+        "workers": [
+            {"address": place.address, "node": place.node, "cpus": format_cpu_list(place.cpus)}
+            for place in _places(in_force)
+        ],
+        "budget": {
+            "usable": budget.usable,
+            "pinned": budget.pinned,
+            "preprocess": budget.preprocess,
+            "encode": budget.encode,
+            "copy": budget.copy,
+            "remains": budget.remains,
+            "needed": budget.needed,
+            "shortage": budget.shortage,
+        },
+        "foreignBinders": [{"name": b.name, "seen": b.seen, "turnOff": b.turn_off} for b in foreign_binders()],
+    }

@@ -1,0 +1,124 @@
+"""`cpuplan run -- CMD`: starts a command with pools sized to the plan, in the place of this process.
+
+The command replaces this process (exec): signals, exit code and being PID 1 are its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from typing import NoReturn
+
+from ..inprocess.environment import thread_variables
+from ..model.cpulist import format_cpu_list
+from .errors import FAILED, WRONG_USAGE, CliError
+from .inforce import (
+    PlanInForce,
+    add_plan_arguments,
+    add_size_arguments,
+    chosen_threads,
+    plan_in_force,
+    say,
+    warn,
+)
+from .selftest import Outcome, report_of, start_selftest
+
+REPORT, REQUIRED = "report", "required"
+
+# As shells report them (POSIX, 2.8.2 Exit Status for Commands).
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_STUCK = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `cpuplan run`."""
+    parser.usage = "%(prog)s [options] -- COMMAND [ARGUMENT ...]"
+    parser.add_argument(
+        "--selftest",
+        nargs="?",
+        choices=(REPORT, REQUIRED),
+        const=REPORT,
+        help="test the devices first; required: a test that fails or sticks keeps the command from starting",
+    )
+    parser.add_argument(
+        "--pin",
+        action="store_true",
+        help="keep the command off every CPU that the plan pins; its step threads can still be pinned there",
+    )
+    parser.add_argument("--quiet", action="store_true", help="say nothing of the plan on standard error")
+    add_size_arguments(parser)
+    add_plan_arguments(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+
+
+def run(namespace: argparse.Namespace) -> int:
+    """Starts the command in this process's place; returns only if it must not or cannot start."""
+    command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
+    if not command:
+        raise CliError("no command to run: give one after --, as in cpuplan run -- python3 server.py", WRONG_USAGE)
+    if namespace.selftest is not None:
+        _test_devices(is_required=namespace.selftest == REQUIRED)
+    in_force = plan_in_force(namespace)
+    thread_count = chosen_threads(namespace, in_force)
+    chosen = thread_variables(thread_count, os.environ)
+    if not namespace.quiet:
+        say(_sentence(in_force, thread_count, len(chosen)))
+        warn(in_force)
+    if namespace.pin:
+        _keep_off_pinned_cpus(in_force)
+    os.environ.update(chosen)
+    _replace_this_process(command)
+
+
+def _test_devices(*, is_required: bool) -> None:
+    """Runs the device part of the hostflag self-test; only a required one that fails or sticks ends the start."""
+    report = report_of(start_selftest(host_part=False, device_part=True))
+    say(f"self-test: {report.line}")
+    if is_required and report.outcome in (Outcome.FAIL, Outcome.STUCK):
+        raise CliError(
+            f"the required self-test did not pass ({report.line}); the command is not started",
+            _STUCK if report.outcome is Outcome.STUCK else FAILED,
+        )
+
+
+def _sentence(in_force: PlanInForce, thread_count: int, variable_count: int) -> str:
+    plan = in_force.plan
+    pinned = format_cpu_list(plan.pinned) or "none"
+    return (
+        f"{thread_count} threads per pool ({variable_count} variables set) from {in_force.origin}: "
+        f"{plan.usable} usable CPUs, pinned {pinned}"
+    )
+
+
+def _keep_off_pinned_cpus(in_force: PlanInForce) -> None:
+    """Narrows the affinity that the command inherits to the CPUs that pools may float on."""
+    if not in_force.plan.pinned:
+        say(f"--pin changes nothing: {in_force.plan.why}")
+        return
+    try:
+        os.sched_setaffinity(0, in_force.pool_cpus)
+    except OSError as error:
+        cpus = format_cpu_list(in_force.pool_cpus)
+        say(f"--pin changes nothing: CPUs {cpus} were refused ({error.strerror}); see cpuplan verify")
+
+
+def _replace_this_process(command: list[str]) -> NoReturn:
+    """Runs the command with the signals as they were before Python's start.
+
+    Python ignores SIGPIPE and SIGXFSZ, and an ignored signal stays ignored over exec.
+    """
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the very purpose of this command
+    except FileNotFoundError as error:
+        # The command is there, so its interpreter is not.
+        missing = "its interpreter (the first line of the script)" if shutil.which(command[0]) else "it"
+        raise CliError(f"cannot run {command[0]}: {missing} was not found", _NOT_FOUND) from error
+    except OSError as error:
+        raise CliError(f"cannot run {command[0]}: {error.strerror}", _NOT_EXECUTABLE) from error
