@@ -142,6 +142,7 @@ def test_the_agent_is_told_only_what_is_set() -> None:
         "--podresources-socket=/var/lib/kubelet/pod-resources/kubelet.sock",
         "--metrics-address=0.0.0.0:9465",
         "--log-level=info",
+        "--device-resources=nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/i915,gpu.intel.com/xe",
     ]
     settings = (
         "agent.reservedCpus=0-1\\,64",
@@ -149,7 +150,7 @@ def test_the_agent_is_told_only_what_is_set() -> None:
         "agent.topologyOverride=/etc/topology.toml",
         "agent.extraArgs={--resync-seconds=60}",
     )
-    assert agent_container(*settings)["args"][7:] == [
+    assert agent_container(*settings)["args"][8:] == [
         "--reserved-cpus=0-1,64",
         "--max-pinned-per-pod=12",
         "--topology-override=/etc/topology.toml",
