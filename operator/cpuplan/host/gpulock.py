@@ -19,10 +19,12 @@ from ..model.topology import normalise_address
 LOCK_FOLDER = Path("/tmp")  # noqa: S108 - shared by every server of the host on purpose, unlike TMPDIR
 _MODE = 0o644
 _OPEN_TRIES = 5
-"""Tries to open a file that somebody creates or removes at the same moment."""
+"""Tries to lock a file that somebody removes at the same moment."""
 
 _held: dict[str, int] = {}
 _serial = threading.Lock()
+# A child forked while another thread claims would find the lock taken for ever.
+os.register_at_fork(before=_serial.acquire, after_in_parent=_serial.release, after_in_child=_serial.release)
 
 
 def claim_gpus(addresses: Iterable[str | None], *, folder: Path = LOCK_FOLDER) -> str | None:
@@ -65,7 +67,12 @@ def _lock(folder: Path, address: str) -> int:
         raise ValueError("not a PCI address")
     path = _lock_file(folder, address)
     for _ in range(_OPEN_TRIES):
-        descriptor = _open(path)
+        try:
+            descriptor = _open(path)
+        except FileNotFoundError:
+            if not folder.is_dir():
+                raise
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, descriptor):
@@ -85,14 +92,17 @@ def _open(path: Path) -> int:
     """
     shared = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | shared, _MODE)
+        descriptor, is_new = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | shared, _MODE), True
     except FileExistsError:
-        descriptor = os.open(path, os.O_RDONLY | shared)
-    else:
-        os.fchmod(descriptor, _MODE)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        descriptor, is_new = os.open(path, os.O_RDONLY | shared), False
+    try:
+        if is_new:
+            os.fchmod(descriptor, _MODE)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError("not a regular file")
+    except OSError:
         os.close(descriptor)
-        raise OSError("not a regular file")
+        raise
     return descriptor
 
 
