@@ -206,16 +206,7 @@ class NodeAgent:
             changed_at = self._changed_at.pop(pod.uid, None)
             if changed_at is not None:
                 self._parts.metrics.plan_written(self._monotonic() - changed_at)
-            for name, container in plan.containers:
-                _log.info(
-                    "plan written pod=%s container=%s generation=%d status=%s reason=%s why=%r",
-                    pod.key,
-                    name,
-                    plan.generation,
-                    container.status,
-                    container.reason,
-                    container.why,
-                )
+            _log_written(pod, plan, is_new=plan is not asked.published)
 
     def _may_still_wait_quietly(self, asked: PodRequests) -> bool:
         """Whether the pod has no plan yet and only just waits: what it waits for is not worth a write."""
@@ -263,6 +254,23 @@ class NodeAgent:
                     break
                 self._turn.wait(left)
             return not self._is_stopped
+
+
+def _log_written(pod: Pod, plan: PodPlan, *, is_new: bool) -> None:
+    """One line per container of a new plan; a single one where only annotations beside it were set right."""
+    if not is_new:
+        _log.info("annotations beside the plan written pod=%s generation=%d", pod.key, plan.generation)
+        return
+    for name, container in plan.containers:
+        _log.info(
+            "plan written pod=%s container=%s generation=%d status=%s reason=%s why=%r",
+            pod.key,
+            name,
+            plan.generation,
+            container.status,
+            container.reason,
+            container.why,
+        )
 
 
 def _concerns_us(pod: Pod) -> bool:

@@ -1,0 +1,66 @@
+"""When the node is planned again; time is passed in."""
+
+import random
+
+from cpuplan.agent.schedule import LONGEST_POLL_SECONDS, RESYNC_SECONDS, Schedule
+
+WAITING = frozenset({"pod"})
+
+
+def schedule() -> Schedule:
+    """A schedule that has planned once, at time 0."""
+    made = Schedule(0.0, source=random.Random(1))  # noqa: S311 - the same jitter in every run
+    made.planned(0.0, awaited=frozenset())
+    return made
+
+
+def test_the_first_turn_is_at_once() -> None:
+    assert Schedule(7.0).due == 7.0
+
+
+def test_a_planned_pods_change_is_due_at_once_and_bursts_are_one_turn() -> None:
+    made = schedule()
+    made.pod_changed(0.01, is_planned=True)
+    made.pod_changed(0.02, is_planned=True)
+    assert made.due == 0.05
+    made.planned(0.05, awaited=frozenset())
+    made.pod_changed(9.0, is_planned=True)
+    assert made.due == 9.0
+
+
+def test_another_pods_change_can_wait_a_second() -> None:
+    made = schedule()
+    made.pod_changed(5.0, is_planned=False)
+    assert made.due == 6.0
+
+
+def test_without_events_there_is_a_slow_jittered_look() -> None:
+    dues = {Schedule(0.0).due for _ in range(3)} | {schedule().due}
+    assert 0.8 * RESYNC_SECONDS <= schedule().due <= 1.2 * RESYNC_SECONDS
+    assert len(dues) == 2
+
+
+def test_devices_are_asked_for_with_doubling_pauses() -> None:
+    made = schedule()
+    pauses = []
+    now = 0.0
+    for _ in range(10):
+        made.planned(now, awaited=WAITING)
+        pauses.append(round(made.due - now, 3))
+        now = made.due
+    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_a_newly_waiting_pod_is_polled_quickly_again() -> None:
+    made = schedule()
+    for now in range(20):
+        made.planned(float(now), awaited=WAITING)
+    assert made.due == 19.0 + LONGEST_POLL_SECONDS
+    made.planned(30.0, awaited=WAITING | {"another"})
+    assert made.due == 30.05
+
+
+def test_something_else_that_is_due_earlier_comes_first() -> None:
+    made = schedule()
+    made.planned(1.0, awaited=frozenset(), within_seconds=2.5)
+    assert made.due == 3.5
