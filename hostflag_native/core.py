@@ -8,16 +8,16 @@ import ctypes
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hostflag_native.durations import as_ns
 from hostflag_native.errors import StreamSyncError
 from hostflag_native.layout import _M32, ALREADY_FAR_AHEAD, FAR_AHEAD, REPLY_CAPACITY, is_ahead, is_geq
 from hostflag_native.page import HostPage
 from hostflag_native.process_watch import watch_process_end
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _SLICE_NS: Final = 100_000_000
 """The longest stay in one C call while waiting, in ns: Python runs signal handlers (Ctrl-C) between calls."""
@@ -90,7 +90,7 @@ class HostFlagCore(HostPage):
                 left_ns -= _SLICE_NS
         return bool(wait(self.gathered_host, round_number, left_ns, spin_ns, self.nap_ns) == 0)
 
-    def publish(self, value: int, src: npt.NDArray[Any]) -> bool:
+    def publish(self, value: int, src: "npt.NDArray[Any]") -> bool:
         """Writes round value's reply and releases it, unless the round is decided already.
 
         Args:
@@ -105,7 +105,7 @@ class HostFlagCore(HostPage):
             StreamSyncError: closed, or inherited through fork.
         """
         self._check_may_store()
-        if not isinstance(src, np.ndarray) or not src.flags.c_contiguous or src.dtype.hasobject:
+        if not _is_plain_array(src):
             raise ValueError("the reply is not a C-contiguous numpy array of plain values; use numpy.ascontiguousarray")
         if src.nbytes > REPLY_CAPACITY:
             raise ValueError(f"the reply has {src.nbytes} bytes, the page holds {REPLY_CAPACITY}")
@@ -342,6 +342,12 @@ class HostFlagCore(HostPage):
         if not self._is_inherited():
             self.fail_ahead()
             self.stop_watchdog()
+
+
+def _is_plain_array(src: "npt.NDArray[Any]") -> bool:
+    """True for a C-contiguous numpy array without objects. Whoever has one has imported numpy: we need not."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(src, numpy.ndarray) and src.flags.c_contiguous and not src.dtype.hasobject
 
 
 def _checked_reply_bytes(reply_bytes: int) -> int:

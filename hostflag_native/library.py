@@ -2,12 +2,12 @@
 
 import ctypes
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from hostflag_native.errors import StreamSyncError
 from hostflag_native.native_library import HOSTFLAG, NativeLibrary
-from hostflag_native.runtime_build import load_compiled
 from hostflag_native.symbols import bind_hostflag
 
 LIB_PATH_VARIABLE: Final = "VLLM_DSPARK_REMOTE_HOSTFLAG_LIB"
@@ -34,25 +34,31 @@ def load_hostflag(lib_path: str = "") -> tuple[ctypes.CDLL, str]:
     if lib_path:
         if not Path(lib_path).is_file():
             raise StreamSyncError(f"{LIB_PATH_VARIABLE}={lib_path} does not exist")
-        return _load_file(lib_path)
+        return _load_file(lib_path, bind_hostflag)
     directory = os.environ.get(LIB_DIR_VARIABLE, "")
     if directory:
         copy = Path(directory) / HOSTFLAG.file_name
         if copy.is_file():
-            return _load_file(str(copy))
-    return load_packaged_or_compiled(HOSTFLAG)
+            return _load_file(str(copy), bind_hostflag)
+    return load_packaged_or_compiled(HOSTFLAG, bind_hostflag)
 
 
-def load_packaged_or_compiled(library: NativeLibrary) -> tuple[ctypes.CDLL, str]:
+Bind = Callable[[ctypes.CDLL, str], ctypes.CDLL]
+"""Gives a library's functions their signatures; raises StreamSyncError for a wrong library, naming its origin."""
+
+
+def load_packaged_or_compiled(library: NativeLibrary, bind: Bind) -> tuple[ctypes.CDLL, str]:
     """Steps 3 and 4 of load_hostflag, for any library of this package."""
     if library.packaged_path.is_file():
-        return _load_file(str(library.packaged_path))
-    return load_compiled(library, bind_hostflag)
+        return _load_file(str(library.packaged_path), bind)
+    from hostflag_native.runtime_build import load_compiled  # noqa: PLC0415  most processes never build
+
+    return load_compiled(library, bind)
 
 
-def _load_file(path: str) -> tuple[ctypes.CDLL, str]:
+def _load_file(path: str, bind: Bind) -> tuple[ctypes.CDLL, str]:
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
         raise StreamSyncError(f"{path} cannot be loaded: {error}") from error
-    return bind_hostflag(library, path), path
+    return bind(library, path), path

@@ -30,3 +30,6 @@ HOSTFLAG_LIB: Final = "libdsv41_hostflag.so"
 """File name of the hand-off library, in every place where it is looked for."""
 
 HOSTFLAG: Final = NativeLibrary(HOSTFLAG_LIB, ("hostflag.c", "hostflag.h", "hostflag_platform.h"), "hostflag.map")
+
+PROBE: Final = NativeLibrary("libhostflag_probe.so", ("probe.c", "probe.h", "hostflag_platform.h"), "probe.map")
+"""The measured loops of self-test and benchmark; engines do not load it."""

@@ -1,0 +1,55 @@
+"""`python -m hostflag_native`: the self-test and the benchmark; and the peers that these start."""
+
+import argparse
+import os
+import sys
+from typing import NoReturn
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one subcommand; a wrong one exits with 2 and its usage."""
+    if arguments[:1] == ["peer"]:
+        return _peer(arguments[1:])
+    if arguments[:1] == ["pong"]:
+        return _pong(arguments[1:])
+    from hostflag_native.selftest import program  # noqa: PLC0415  peers start without it
+
+    parser = argparse.ArgumentParser(prog="python -m hostflag_native", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    selftest = commands.add_parser(
+        "selftest", help="does the hand-off work here: exit 0 pass, 1 fail, 2 untested, 3 stuck"
+    )
+    program.add_arguments(selftest)
+    return _selftest(parser.parse_args(arguments))
+
+
+def _selftest(namespace: argparse.Namespace) -> NoReturn:
+    from hostflag_native.selftest import program  # noqa: PLC0415
+
+    program.SelfTestProgram(program.request_of(namespace)).run()
+
+
+def _peer(arguments: list[str]) -> int:
+    from hostflag_native.selftest.peer import PeerTask, serve_as_peer  # noqa: PLC0415
+    from hostflag_native.shared_page import SharedPage  # noqa: PLC0415
+
+    descriptor, text = arguments
+    return serve_as_peer(PeerTask.from_json(text), SharedPage(int(descriptor)))
+
+
+def _pong(arguments: list[str]) -> int:
+    from hostflag_native.exchange import Exchange  # noqa: PLC0415
+    from hostflag_native.library import load_hostflag  # noqa: PLC0415
+    from hostflag_native.shared_page import SharedPage  # noqa: PLC0415
+
+    descriptor, cpu, text = arguments
+    exchange = Exchange.from_json(text)
+    page = SharedPage(int(descriptor))
+    library, _ = load_hostflag(exchange.lib_path)
+    os.sched_setaffinity(0, {int(cpu)})
+    exchange.pong(library, page.address)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""The device part: each visible CUDA device parks a stream and is let go."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hostflag_native.core import HostFlagCore
+from hostflag_native.layout import REPLY_CAPACITY
+from hostflag_native.probe import Distribution
+from hostflag_native.selftest.cuda_driver import CudaDriver, is_launch_blocking
+from hostflag_native.selftest.device_stream import DeviceStream
+from hostflag_native.selftest.rounds import (
+    JUST_BELOW_WRAP,
+    FaultyProxy,
+    Injection,
+    reply_of,
+    set_words,
+)
+from hostflag_native.selftest.verdict import CheckFailedError, Checklist, Figures, Outcome, UntestedError
+
+PART: Final = "device"
+
+FAIL_STATUS: Final = -78
+
+PARKED_NS: Final = 20_000_000
+"""How long a stream is watched to stay parked, in ns: a wait without effect ends within some us."""
+
+WRAP_ROUNDS: Final = 100
+
+LATENCY_BATCH: Final = 64
+"""Rounds queued at a time: a stream takes about 1,000 pending operations before queueing blocks."""
+
+LATENCY_BATCHES: Final = 20
+
+
+def run_device_part(
+    checklist: Checklist,
+    devices: list[dict[str, Any]],
+    *,
+    lib_path: str,
+    injection: Injection,
+    require_gpu: bool,
+) -> None:
+    """Tests each visible device; what was found about each goes to devices. After a stuck one no other is touched."""
+    opened: list[tuple[CudaDriver, int]] = []
+    if not checklist.run(PART, "driver", "device-init", lambda: _open_driver(opened, require_gpu)):
+        return
+    driver, count = opened[0]
+    for ordinal in range(count):
+        DeviceChecks(driver, ordinal, lib_path, injection).run(checklist, devices)
+        if any(check.outcome is Outcome.STUCK for check in checklist.checks()):
+            return
+
+
+def _open_driver(opened: list[tuple[CudaDriver, int]], require_gpu: bool) -> Figures:
+    try:
+        driver = CudaDriver()
+        count = driver.initialise()
+    except UntestedError as error:
+        if require_gpu:
+            raise CheckFailedError(error.fault, f"{error}, and a GPU is required") from error
+        raise
+    if is_launch_blocking():
+        raise CheckFailedError(
+            "launch-blocking",
+            "CUDA_LAUNCH_BLOCKING is set: every launch waits for the stream, so a parked one hangs its host; unset it",
+        )
+    opened.append((driver, count))
+    return {"driverCudaVersion": driver.version(), "deviceCount": count}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChecks:
+    """The checks of one device."""
+
+    driver: CudaDriver
+    ordinal: int
+    lib_path: str
+    injection: Injection
+
+    def run(self, checklist: Checklist, devices: list[dict[str, Any]]) -> None:
+        """Makes them in order and stops at the first that does not pass: each builds on the one before."""
+        part = f"{PART} {self.ordinal}"
+        if not checklist.run(part, "identity", "device-identity", lambda: self._identify(devices)):
+            return
+        core = HostFlagCore(self.lib_path, spin_us=1000, nap_us=20)
+        core.configure_reply(REPLY_CAPACITY, FAIL_STATUS)
+        stream = DeviceStream(self.driver, core, self.ordinal, REPLY_CAPACITY)
+        checks: list[tuple[str, str, Callable[[], Figures | None]]] = [
+            ("set-up", "device-set-up", stream.set_up),
+            ("park-and-go", "device-not-released", lambda: self._park_and_go(core, stream)),
+            ("wrap", "device-wrap", lambda: self._wrap(core, stream)),
+            ("fail-ahead", "device-fail-ahead", lambda: self._fail_ahead(core, stream)),
+            ("rescue", "device-rescue", lambda: self._rescue(core, stream)),
+            ("latency", "device-latency", lambda: self._latency(core, stream)),
+        ]
+        for name, fault, check in checks:
+            if not checklist.run(part, name, fault, check):
+                break
+        if checklist.checks()[-1].outcome is not Outcome.STUCK:
+            stream.tear_down()
+            core.close()
+
+    def _identify(self, devices: list[dict[str, Any]]) -> None:
+        devices.append(self.driver.describe(self.ordinal))
+
+    def _park_and_go(self, core: HostFlagCore, stream: DeviceStream) -> None:
+        """One round in slow motion: gathered is seen, the stream is parked, the host stores, it goes on."""
+        set_words(core, 0)
+        proxy = FaultyProxy(core, REPLY_CAPACITY, self.injection, broken_round=1)
+        stream.queue_round(1)
+        stream.expect_gathered(1)
+        stream.expect_parked(1, PARKED_NS)
+        answer = threading.Thread(target=proxy.answer, args=(1,), name="selftest-proxy", daemon=True)
+        answer.start()
+        try:
+            stream.expect_consumed(1)
+        finally:
+            proxy.stream_gave_up.set()
+            answer.join()
+        if stream.reply() != reply_of(1, REPLY_CAPACITY):
+            raise CheckFailedError(
+                "device-reply", "the stream went on, but the device read another reply than was stored"
+            )
+
+    def _wrap(self, core: HostFlagCore, stream: DeviceStream) -> None:
+        """Rounds across 2^32, each seen parked before it is published."""
+        set_words(core, JUST_BELOW_WRAP - 1)
+        proxy = FaultyProxy(core, REPLY_CAPACITY, Injection.NONE, broken_round=0)
+        for round_number in range(JUST_BELOW_WRAP, JUST_BELOW_WRAP + WRAP_ROUNDS):
+            stream.queue_round(round_number)
+            stream.expect_gathered(round_number)
+            stream.expect_parked(round_number, PARKED_NS // WRAP_ROUNDS)
+            proxy.answer(round_number)
+            stream.expect_consumed(round_number)
+            if stream.reply() != reply_of(round_number, REPLY_CAPACITY):
+                raise CheckFailedError("device-reply", f"the device read a wrong reply of round {round_number % 2**32}")
+
+    def _fail_ahead(self, core: HostFlagCore, stream: DeviceStream) -> None:
+        """A parked stream and the next rounds go on with a failed reply; 2^30 ahead lies beyond the wrap."""
+        set_words(core, JUST_BELOW_WRAP - 1)
+        failed = FAIL_STATUS.to_bytes(4, "little", signed=True) + bytes(REPLY_CAPACITY - 4)
+        stream.queue_round(JUST_BELOW_WRAP)
+        stream.expect_gathered(JUST_BELOW_WRAP)
+        core.fail_ahead()
+        stream.expect_consumed(JUST_BELOW_WRAP)
+        for round_number in range(JUST_BELOW_WRAP + 1, JUST_BELOW_WRAP + WRAP_ROUNDS):
+            stream.queue_round(round_number)
+            stream.expect_consumed(round_number)
+        if stream.reply() != failed:
+            raise CheckFailedError("device-fail-ahead", "a round that was failed ahead came without the failed reply")
+
+    def _rescue(self, core: HostFlagCore, stream: DeviceStream) -> None:
+        """A bare release, without claim and reply, lets a parked stream go."""
+        set_words(core, 0)
+        stream.queue_round(1)
+        stream.expect_gathered(1)
+        stream.expect_parked(1, PARKED_NS)
+        core.release(1)
+        stream.expect_consumed(1)
+
+    def _latency(self, core: HostFlagCore, stream: DeviceStream) -> Figures:
+        """Host store -> stream -> host: one clock sees only the sum of both ways. With 60 KiB of reply, and without."""
+        set_words(core, 0)
+        figures: Figures = {}
+        first = 1
+        for name, with_reply in (("wordsOnly", False), ("with60KiBReply", True)):
+            samples: list[int] = []
+            for _ in range(LATENCY_BATCHES):
+                samples += self._time_batch(core, stream, first, with_reply=with_reply)
+                first += LATENCY_BATCH
+            figures[name] = Distribution.of(samples).as_json()
+        return figures
+
+    def _time_batch(self, core: HostFlagCore, stream: DeviceStream, first: int, *, with_reply: bool) -> list[int]:
+        """Times in ns from each release to the sight of the round's consumption; the rounds are queued beforehand."""
+        for round_number in range(first, first + LATENCY_BATCH):
+            stream.queue_round(round_number, with_reply=with_reply)
+        samples = []
+        for round_number in range(first, first + LATENCY_BATCH):
+            stream.expect_gathered(round_number)
+            released_ns = time.monotonic_ns()
+            core.release(round_number)
+            stream.expect_consumed(round_number)
+            samples.append(time.monotonic_ns() - released_ns)
+        return samples

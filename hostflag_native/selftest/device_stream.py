@@ -1,0 +1,171 @@
+"""One device's half of the hand-off: the page registered with it, and a stream that plays rounds."""
+
+import ctypes
+from typing import Final
+
+from hostflag_native.core import HostFlagCore
+from hostflag_native.errors import StreamStuckError
+from hostflag_native.layout import (
+    _M32,
+    CU_MEMHOSTREGISTER_DEVICEMAP,
+    CU_MEMHOSTREGISTER_PORTABLE,
+    CU_STREAM_WAIT_VALUE_GEQ,
+    CU_STREAM_WRITE_VALUE_DEFAULT,
+    OFF_CONSUMED,
+    OFF_GATHERED,
+    OFF_RELEASED,
+    PAGE_BYTES,
+)
+from hostflag_native.selftest.cuda_driver import NOT_READY, STREAM_NON_BLOCKING, SUCCESS, CudaDriver
+from hostflag_native.selftest.rounds import RESCUE_NS, STEP_NS, STEP_SECONDS
+from hostflag_native.selftest.verdict import CheckFailedError
+
+_POLL_SPIN_NS: Final = 1_000_000
+_POLL_NAP_NS: Final = 20_000
+
+
+class DeviceStream:
+    """The page as a device sees it, and one non-blocking stream; everything is pinned and allocated in set_up.
+
+    No call here waits for the stream: it may be parked, and such a call would never return.
+    """
+
+    def __init__(self, driver: CudaDriver, core: HostFlagCore, ordinal: int, reply_bytes: int) -> None:
+        self._driver = driver
+        self._core = core
+        self._ordinal = ordinal
+        self._reply_bytes = reply_bytes
+        self._stream = ctypes.c_void_p()
+        self._page_device = ctypes.c_uint64()
+        self._buffer_device = ctypes.c_uint64()
+        self._reply_copy = ctypes.c_void_p()
+        self._undo: list[tuple[str, object]] = []
+
+    def set_up(self) -> None:
+        """Context, page, buffers, stream, in this order.
+
+        Raises:
+            CheckFailedError: a driver call failed.
+        """
+        device = self._driver.device(self._ordinal)
+        context = ctypes.c_void_p()
+        self._acquire("device-context", "cuDevicePrimaryCtxRetain", (ctypes.byref(context), device))
+        self._undo.append(("cuDevicePrimaryCtxRelease_v2", device))
+        self._acquire("device-context", "cuCtxSetCurrent", (context,))
+        flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
+        self._acquire("device-register", "cuMemHostRegister_v2", (self._core.page, PAGE_BYTES, flags))
+        self._undo.append(("cuMemHostUnregister", self._core.page))
+        pointer = (ctypes.byref(self._page_device), self._core.page, 0)
+        self._acquire("device-register", "cuMemHostGetDevicePointer_v2", pointer)
+        self._acquire("device-memory", "cuMemAlloc_v2", (ctypes.byref(self._buffer_device), self._reply_bytes))
+        self._undo.append(("cuMemFree_v2", self._buffer_device))
+        self._acquire("device-memory", "cuMemAllocHost_v2", (ctypes.byref(self._reply_copy), self._reply_bytes))
+        self._undo.append(("cuMemFreeHost", self._reply_copy))
+        self._acquire("device-stream", "cuStreamCreate", (ctypes.byref(self._stream), STREAM_NON_BLOCKING))
+        self._undo.append(("cuStreamDestroy_v2", self._stream))
+
+    def tear_down(self) -> None:
+        """Undoes what set_up did, last first; only with nothing parked. The page is unregistered before it is freed."""
+        while self._undo:
+            name, argument = self._undo.pop()
+            self._driver.result_of(name, argument)
+
+    def queue_round(self, round_number: int, *, with_reply: bool = True) -> None:
+        """Queues a whole round: gather, wait for the release, copy the reply through the device, consume."""
+        self._write(OFF_GATHERED, round_number)
+        self._queue(
+            "cuStreamWaitValue32_v2",
+            self._page_device.value + OFF_RELEASED,
+            round_number & _M32,
+            CU_STREAM_WAIT_VALUE_GEQ,
+        )
+        if with_reply:
+            size, buffer = self._reply_bytes, self._buffer_device.value
+            self._driver.call("device-queue", "cuMemcpyHtoDAsync_v2", buffer, self._core.reply_host, size, self._stream)
+            self._driver.call("device-queue", "cuMemcpyDtoHAsync_v2", self._reply_copy, buffer, size, self._stream)
+        self._write(OFF_CONSUMED, round_number)
+
+    def expect_gathered(self, round_number: int) -> None:
+        """Waits until the host sees the stream's store.
+
+        Raises:
+            CheckFailedError: it does not within the step limit.
+        """
+        if not self._reaches(self._core.gathered_host, round_number, STEP_NS):
+            self._expect_no_error()
+            raise CheckFailedError(
+                "device-not-gathered",
+                f"the host saw no store of the stream within {STEP_SECONDS:g} s: cuStreamWriteValue32_v2 has no effect",
+            )
+
+    def expect_parked(self, round_number: int, watch_ns: int) -> None:
+        """Watches that the stream, which has gathered, does not go on without a release.
+
+        Raises:
+            CheckFailedError: it went on.
+        """
+        went_on = self._reaches(self._core.consumed_host, round_number, watch_ns)
+        if went_on or self._driver.result_of("cuStreamQuery", self._stream) == SUCCESS:
+            raise CheckFailedError(
+                "device-not-parked",
+                f"the stream went on with round {round_number & _M32} before it was released: its wait has no effect",
+            )
+        self._expect_no_error()
+
+    def expect_consumed(self, round_number: int) -> None:
+        """Waits until the stream has gone on and the host sees that; else tries to rescue it.
+
+        1. Release the round.
+        2. Fail ahead.
+        3. Set released to exactly the round: a device that compares unsigned goes on with that.
+
+        Raises:
+            CheckFailedError: it went on only after a rescue.
+            StreamStuckError: it did not go on at all.
+        """
+        consumed = self._core.consumed_host
+        if self._reaches(consumed, round_number, STEP_NS):
+            return
+        self._expect_no_error()
+        value = round_number & _M32
+        rescues = (
+            ("device-not-released", "a release", lambda: self._core.release(value)),
+            ("device-not-released", "failing ahead", self._core.fail_ahead),
+            (
+                "device-compare",
+                "setting the word to exactly the round (it does not compare cyclically)",
+                lambda: self._core.lib.dsv41_hf_set(self._core.released_host, value),
+            ),
+        )
+        for fault, what, rescue in rescues:
+            rescue()
+            if self._reaches(consumed, round_number, RESCUE_NS):
+                raise CheckFailedError(
+                    fault, f"the stream did not go on with round {value} within {STEP_SECONDS:g} s; {what} rescued it"
+                )
+        raise StreamStuckError(
+            f"the stream stayed parked at round {value} after the rescue: this device does not observe host stores"
+        )
+
+    def reply(self) -> bytes:
+        """The reply of the last consumed round, as it came back from the device."""
+        return ctypes.string_at(self._reply_copy, self._reply_bytes)
+
+    def _reaches(self, word: int, round_number: int, limit_ns: int) -> bool:
+        waited = self._core.lib.dsv41_hf_wait_geq(word, round_number & _M32, limit_ns, _POLL_SPIN_NS, _POLL_NAP_NS)
+        return bool(waited == 0)
+
+    def _expect_no_error(self) -> None:
+        result = self._driver.result_of("cuStreamQuery", self._stream)
+        if result not in {SUCCESS, NOT_READY}:
+            raise CheckFailedError("device-error", f"the stream failed with {self._driver.error_name(result)}")
+
+    def _write(self, offset: int, round_number: int) -> None:
+        address = self._page_device.value + offset
+        self._queue("cuStreamWriteValue32_v2", address, round_number & _M32, CU_STREAM_WRITE_VALUE_DEFAULT)
+
+    def _queue(self, name: str, address: int, value: int, flags: int) -> None:
+        self._driver.call("device-queue", name, self._stream, address, value, flags)
+
+    def _acquire(self, fault: str, name: str, arguments: tuple[object, ...]) -> None:
+        self._driver.call(fault, name, *arguments)

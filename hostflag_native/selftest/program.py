@@ -1,0 +1,161 @@
+"""The self-test's program: its arguments, its time limit, and how its verdict is told."""
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from hostflag_native.library import LIB_PATH_VARIABLE
+from hostflag_native.selftest.device_part import run_device_part
+from hostflag_native.selftest.environment import CgroupFiles, describe_environment, throttling
+from hostflag_native.selftest.host_checks import run_host_checks
+from hostflag_native.selftest.process import DEVICE_SECONDS, HOST_SECONDS
+from hostflag_native.selftest.process_checks import run_process_checks
+from hostflag_native.selftest.rounds import Injection
+from hostflag_native.selftest.verdict import Checklist, Verdict
+
+TERMINATION_LOG: Final = "/dev/termination-log"
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTestRequest:
+    """What is asked of the self-test."""
+
+    host_part: bool
+    device_part: bool
+    require_gpu: bool
+    time_limit_seconds: float
+    injection: Injection
+    lib_path: str
+    termination_log: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments of `selftest`."""
+    parser.add_argument(
+        "--part",
+        choices=("host", "device", "all"),
+        default="all",
+        help="what to test (default: the host and each device)",
+    )
+    parser.add_argument(
+        "--require-gpu", action="store_true", help="no driver or no device is a failure (exit 1, not 2)"
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="SECONDS",
+        help=f"end by then (default: {HOST_SECONDS:g}, with a device part {DEVICE_SECONDS:g})",
+    )
+    parser.add_argument(
+        "--inject",
+        choices=[str(injection) for injection in Injection if injection],
+        default="",
+        help="break the hand-off on purpose, to see that the test finds it",
+    )
+    parser.add_argument(
+        "--lib",
+        default=os.environ.get(LIB_PATH_VARIABLE, ""),
+        metavar="FILE",
+        help=f"the library (${LIB_PATH_VARIABLE})",
+    )
+    parser.add_argument(
+        "--termination-log",
+        default=TERMINATION_LOG,
+        metavar="FILE",
+        help="where the verdict goes too, if the file exists; empty: nowhere",
+    )
+
+
+def request_of(namespace: argparse.Namespace) -> SelfTestRequest:
+    """The parsed arguments as a value."""
+    device_part = namespace.part != "host"
+    return SelfTestRequest(
+        host_part=namespace.part != "device",
+        device_part=device_part,
+        require_gpu=namespace.require_gpu,
+        time_limit_seconds=namespace.time_limit or (DEVICE_SECONDS if device_part else HOST_SECONDS),
+        injection=Injection(namespace.inject),
+        lib_path=namespace.lib,
+        termination_log=namespace.termination_log,
+    )
+
+
+class SelfTestProgram:
+    """One run; ends the process itself, since a parked stream would keep an ordinary exit from ending."""
+
+    def __init__(self, request: SelfTestRequest) -> None:
+        self._request = request
+        self._started = time.monotonic()
+        self._checklist = Checklist()
+        self._devices: list[dict[str, Any]] = []
+        self._files = CgroupFiles()
+        self._throttled_before = throttling(self._files)
+        self._end_lock = threading.Lock()
+
+    def run(self) -> NoReturn:
+        """Makes the checks, tells the verdict and ends the process with its exit code.
+
+        The end is os._exit: with a stream parked, the driver's exit handlers would wait for it for ever.
+        """
+        timer = threading.Timer(self._request.time_limit_seconds, self._end_at_limit)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._make_checks()
+        except Exception as error:  # noqa: BLE001  a fault of the test itself must not look like an untested host
+            self._checklist.cut_short("selftest-crashed", f"{type(error).__name__}: {error}")
+        self._end()
+
+    def _make_checks(self) -> None:
+        if self._request.host_part:
+            run_host_checks(self._checklist, self._request.lib_path, self._request.injection)
+            run_process_checks(self._checklist, self._request.lib_path)
+        if self._request.device_part:
+            run_device_part(
+                self._checklist,
+                self._devices,
+                lib_path=self._request.lib_path,
+                injection=self._request.injection,
+                require_gpu=self._request.require_gpu,
+            )
+
+    def _end_at_limit(self) -> NoReturn:
+        limit = self._request.time_limit_seconds
+        self._checklist.cut_short("selftest-timeout", f"did not end within the time limit of {limit:g} s")
+        self._end()
+
+    def _end(self) -> NoReturn:
+        """Tells the verdict once, whoever comes first, and leaves."""
+        self._end_lock.acquire()
+        verdict = self._verdict()
+        try:
+            print(verdict.line)  # noqa: T201  the program's answer
+            print(json.dumps(verdict.details, indent=1), flush=True)  # noqa: T201
+        except OSError:
+            pass  # nobody reads standard output any more; exit code and termination log still tell
+        finally:
+            write_termination_log(self._request.termination_log, verdict)
+            os._exit(verdict.exit_code)
+
+    def _verdict(self) -> Verdict:
+        environment = describe_environment(self._files)
+        environment["cpuStatDuringTest"] = {
+            name: value - self._throttled_before.get(name, 0) for name, value in environment["cpuStat"].items()
+        }
+        return Verdict.of(self._checklist.checks(), self._started, environment, list(self._devices))
+
+
+def write_termination_log(path: str, verdict: Verdict) -> None:
+    """Writes line and compact JSON where the kubelet put a file for it; elsewhere standard output has to do."""
+    if not path or not Path(path).exists():
+        return
+    try:
+        Path(path).write_text(verdict.termination_message(), encoding="utf-8")
+    except OSError as error:
+        print(f"selftest: {path} cannot be written: {error.strerror}", file=sys.stderr)  # noqa: T201
