@@ -38,7 +38,6 @@ def test_the_operator_reads_pods_and_nodes_and_writes_events() -> None:
     assert granted("ClusterRole", "cpuplan-operator") == {
         ("", "pods", "list"),
         ("", "pods", "watch"),
-        ("", "nodes", "get"),
         ("", "nodes", "list"),
         ("", "events", "create"),
         ("", "events", "patch"),
