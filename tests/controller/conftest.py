@@ -1,6 +1,8 @@
 """An API server in memory, a client for it that does not wait between tries, and a clock that tests move."""
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,3 +53,12 @@ def client(kubeconfig: Path) -> Iterator[KubeClient]:
 def writes(api: FakeApi) -> list[tuple[str, str]]:
     """Method and path of every request so far that changes something."""
     return [(r.method, r.path) for method in ("POST", "PUT", "PATCH", "DELETE") for r in api.requests_of(method)]
+
+
+def until(condition: Callable[[], bool], *, limit_seconds: float = 20.0) -> None:
+    """Returns as soon as the condition holds; AssertionError when it does not within the limit."""
+    never = threading.Event()
+    ends_at = time.monotonic() + limit_seconds
+    while not condition():
+        assert time.monotonic() < ends_at, f"the condition did not hold within {limit_seconds:g} s"
+        never.wait(0.005)

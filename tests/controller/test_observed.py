@@ -113,3 +113,8 @@ def test_null_where_a_list_or_object_may_be_is_read_as_empty(part: str) -> None:
 def test_a_pod_with_nothing_but_a_name_is_read() -> None:
     bare = {"metadata": {"namespace": "a", "name": "b", "uid": "c", "creationTimestamp": CREATED}}
     assert str(observed_pod(bare)) == "a/b"
+
+
+def test_states_that_differ_only_in_what_is_not_used_are_equal() -> None:
+    ready = pod("a", status={"containerStatuses": [{"ready": True}]}, metadata={"resourceVersion": "2"})
+    assert observed_pod(pod("a")) == observed_pod(ready)

@@ -36,8 +36,19 @@ class Answers:
     readiness: Trouble
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `0.0.0.0:9466`, `[::]:9466` or `:9466`.
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen; an empty host is every interface, port 0 any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """The address that `0.0.0.0:9466`, `[::]:9466` or `:9466` names.
 
     Raises:
         ValueError: it is none of these.
@@ -45,22 +56,22 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f"{text!r} is not an address: expected HOST:PORT such as 0.0.0.0:9466 or [::]:9466")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 @contextmanager
-def served(address: tuple[str, int], answers: Answers) -> Iterator[int]:
+def served(address: Address, answers: Answers) -> Iterator[int]:
     """Serves the endpoints inside the block; the port (asked for or, for port 0, given).
 
     Raises:
         OSError: the address cannot be listened on; the text says which.
     """
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     server_class = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
     try:
-        server = server_class(address, _handler(answers))
+        server = server_class((address.host, address.port), _handler(answers))
     except OSError as error:
-        raise OSError(f"cannot listen on {address[0]}:{address[1]} for metrics and probes: {error.strerror}") from error
+        raise OSError(f"cannot listen on {address} for metrics and probes: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
     thread.start()
     try:

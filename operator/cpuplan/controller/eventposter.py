@@ -48,6 +48,12 @@ class EventPoster:
         self._instance = instance
         self._most_writes = most_writes_per_pass
         self._posted: dict[str, _Posted] = {}
+        self._has_waiting = False
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether the last call left announcements for the next one."""
+        return self._has_waiting
 
     def post(self, once: Iterable[Announcement], standing: Iterable[Announcement], now: float) -> Posting:
         """Writes what has not been said yet, and says standing findings again when it is time.
@@ -72,7 +78,9 @@ class EventPoster:
             elif self._create(announcement, now):
                 reasons.append(announcement.reason)
         self._forget_all_but({announcement.event_name for announcement in (*plans, *findings)})
-        return Posting(tuple(reasons), repeated_count, max(0, len(due) - self._most_writes))
+        waiting_count = max(0, len(due) - self._most_writes)
+        self._has_waiting = waiting_count > 0
+        return Posting(tuple(reasons), repeated_count, waiting_count)
 
     def assume_posted(self, announcements: Iterable[Announcement], now: float) -> None:
         """Notes announcements that an earlier process made, long enough ago that their Events may have expired."""

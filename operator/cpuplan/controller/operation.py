@@ -56,6 +56,7 @@ class Operation:
 
     Args:
         is_leading: asked before every pass.
+        backoff: waits after failures; 1 to 30 s by default.
         clock: monotonic seconds.
         wall: seconds since the epoch.
     """
@@ -68,6 +69,7 @@ class Operation:
         *,
         rhythm: Rhythm,
         is_leading: Callable[[], bool],
+        backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -80,7 +82,7 @@ class Operation:
         self._wall = wall
         self._book = PodBook()
         self._changed = asyncio.Event()
-        self._backoff = Backoff(2.0, 30.0)
+        self._backoff = backoff or Backoff(2.0, 30.0)
         self._beat_at = clock()
         self._is_ready = False
 
@@ -154,7 +156,8 @@ class Operation:
 
     async def _pass(self) -> None:
         started = self._clock()
-        await asyncio.to_thread(self._reconciler.reconcile, self._book.pods(), self._wall())
+        if await asyncio.to_thread(self._reconciler.reconcile, self._book.pods(), self._wall()):
+            self._changed.set()
         self._metrics.set_pass(self._wall(), self._clock() - started)
 
     async def _listing(self) -> None:

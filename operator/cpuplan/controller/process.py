@@ -25,7 +25,7 @@ from ..kube.client import KubeClient
 from ..kube.connection import Connection, connect
 from .access import needed_rights, require_rights
 from .connections import kopf_connection
-from .endpoints import Answers, parse_address, served
+from .endpoints import Answers, served
 from .eventposter import EventPoster
 from .failures import EXIT_FAILED, failure_of
 from .handlers import registry_of
@@ -103,7 +103,7 @@ def _lead(settings: OperatorSettings, connection: Connection, client: KubeClient
     def unready() -> str:
         return "" if operation.is_ready or not leadership.is_leading() else "pods are being listed"
 
-    with served(parse_address(settings.metrics_address), Answers(metrics.registry, hanging, unready)):
+    with served(settings.metrics_address, Answers(metrics.registry, hanging, unready)):
         if not leadership.wait_until_leading():
             return
         metrics.set_leading(True)

@@ -64,8 +64,11 @@ class Reconciler:
         old = [pod for pod in pods if pod.planned_at is not None and now - pod.planned_at >= OLD_PLAN_SECONDS]
         self._poster.assume_posted((a for a in map(plan_announcement, old) if a is not None), now)
 
-    def reconcile(self, pods: Sequence[ObservedPod], now: float) -> None:
+    def reconcile(self, pods: Sequence[ObservedPod], now: float) -> bool:
         """Writes the index, then Events, then metrics; a part that fails does not keep back the others.
+
+        Returns:
+            Whether Events are left for a next pass.
 
         Raises:
             KubeError: of the first part that failed; the next pass tries again.
@@ -80,6 +83,7 @@ class Reconciler:
         self._metrics.set_index(self._store.size())
         if failures:
             raise failures[0]
+        return self._poster.has_waiting
 
     def _write_index(self, pods: Iterable[ObservedPod], now: float) -> None:
         entries: dict[str, list[str]] = {}

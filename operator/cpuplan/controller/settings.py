@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from .endpoints import Address, parse_address
 from .logs import LEVELS
 
 LOG = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class OperatorSettings:
     configmap: str
     lease: str
     identity: str
-    metrics_address: str
+    metrics_address: Address
     kubeconfig: Path | None
     log_level: str
     agent_selector: str
@@ -82,7 +83,7 @@ def settings_from(arguments: argparse.Namespace) -> OperatorSettings:
     """The settings that the parsed flags mean.
 
     Raises:
-        ValueError: the namespace is missing, or the environment names an unknown log level.
+        ValueError: the namespace is missing; the log level or the address is none.
     """
     if not arguments.namespace:
         raise ValueError("the namespace of the release is not known: give --namespace or set POD_NAMESPACE")
@@ -93,7 +94,7 @@ def settings_from(arguments: argparse.Namespace) -> OperatorSettings:
         configmap=arguments.configmap,
         lease=arguments.lease,
         identity=arguments.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
-        metrics_address=arguments.metrics_address,
+        metrics_address=parse_address(arguments.metrics_address),
         kubeconfig=Path(arguments.kubeconfig) if arguments.kubeconfig else None,
         log_level=arguments.log_level,
         agent_selector=arguments.agent_selector,

@@ -1,0 +1,127 @@
+"""What is known of nodes: listed, asked for when a plan contradicts, and done without where it may not be asked."""
+
+import pytest
+
+from cpuplan.controller.nodes import AGENTS_KNOWN_SECONDS, ASK_AGAIN_SECONDS, NodeKnowledge
+from cpuplan.controller.observed import ObservedPod, observed_pod
+from cpuplan.kube.client import KubeClient
+from tests.controller.pods import BOOT, planned, pod, pod_plan
+from tests.fakeapi import FakeApi
+
+NODES = "/api/v1/nodes"
+
+
+@pytest.fixture
+def nodes(client: KubeClient) -> NodeKnowledge:
+    """Nothing known yet."""
+    return NodeKnowledge(client, namespace="cpuplan", agent_selector="app=agent")
+
+
+def runs(api: FakeApi, node: str, boot_id: str = BOOT) -> None:
+    """The node exists and runs that boot."""
+    api.put(f"{NODES}/{node}", {"status": {"nodeInfo": {"bootID": boot_id}}})
+
+
+def on(node: str) -> ObservedPod:
+    """A planned pod there."""
+    return observed_pod(planned("llm-0", node=node))
+
+
+def test_all_nodes_are_listed_in_pages(api: FakeApi, nodes: NodeKnowledge) -> None:
+    runs(api, "gpu-1")
+    nodes.list_all()
+    assert nodes.boot_ids == {"gpu-1": BOOT}
+    assert [request.query["limit"] for request in api.requests_of("GET", NODES)] == ["100"]
+
+
+def test_nodes_that_agree_with_their_plans_are_not_asked_for_again(api: FakeApi, nodes: NodeKnowledge) -> None:
+    runs(api, "gpu-1")
+    nodes.list_all()
+    nodes.ask_about([on("gpu-1")], 0)
+    assert len(api.requests_of("GET")) == 1
+
+
+def test_a_new_node_is_asked_for_before_it_is_called_gone(api: FakeApi, nodes: NodeKnowledge) -> None:
+    nodes.list_all()
+    runs(api, "gpu-1")
+    nodes.ask_about([on("gpu-1")], 0)
+    assert not nodes.is_gone("gpu-1")
+
+
+def test_a_deleted_node_is_gone_until_it_is_there_again(api: FakeApi, nodes: NodeKnowledge) -> None:
+    nodes.ask_about([on("gpu-1")], 0)
+    assert nodes.is_gone("gpu-1")
+    runs(api, "gpu-1")
+    nodes.ask_about([on("gpu-1")], ASK_AGAIN_SECONDS)
+    assert not nodes.is_gone("gpu-1")
+
+
+def test_a_listing_forgets_that_a_node_was_gone(api: FakeApi, nodes: NodeKnowledge) -> None:
+    nodes.ask_about([on("gpu-1")], 0)
+    runs(api, "gpu-1")
+    nodes.list_all()
+    assert not nodes.is_gone("gpu-1")
+
+
+def test_a_plan_of_another_boot_has_its_node_asked_for(api: FakeApi, nodes: NodeKnowledge) -> None:
+    runs(api, "gpu-1", "before")
+    nodes.list_all()
+    runs(api, "gpu-1", BOOT)
+    nodes.ask_about([on("gpu-1")], 0)
+    assert nodes.boot_ids == {"gpu-1": BOOT}
+
+
+def test_a_node_that_goes_on_contradicting_is_not_asked_for_all_the_time(api: FakeApi, nodes: NodeKnowledge) -> None:
+    runs(api, "gpu-1", "after")
+    nodes.ask_about([on("gpu-1")], 0)
+    nodes.ask_about([on("gpu-1")], ASK_AGAIN_SECONDS - 1)
+    assert len(api.requests_of("GET")) == 1
+    nodes.ask_about([on("gpu-1")], ASK_AGAIN_SECONDS)
+    assert len(api.requests_of("GET")) == 2
+
+
+def test_a_node_that_says_no_boot_contradicts_nothing(api: FakeApi, nodes: NodeKnowledge) -> None:
+    api.put(f"{NODES}/gpu-1", {"status": {}})
+    nodes.list_all()
+    nodes.ask_about([on("gpu-1"), observed_pod(pod("b", plan=pod_plan("b", boot_id="other")))], 0)
+    assert len(api.requests_of("GET")) == 1
+
+
+def test_pods_that_are_nowhere_need_no_node(api: FakeApi, nodes: NodeKnowledge) -> None:
+    nodes.ask_about([observed_pod(pod("llm-0", node=""))], 0)
+    assert api.requests_of("GET") == []
+
+
+@pytest.mark.parametrize("listed_first", [True, False])
+def test_without_the_right_to_read_nodes_none_is_gone_and_nobody_asks_again(
+    api: FakeApi, nodes: NodeKnowledge, caplog: pytest.LogCaptureFixture, listed_first: bool
+) -> None:
+    api.fail(403, times=100, path_part=NODES)
+    (nodes.list_all if listed_first else lambda: nodes.ask_about([on("gpu-1")], 0))()
+    nodes.list_all()
+    nodes.ask_about([on("gpu-1")], 100)
+    assert not nodes.is_gone("gpu-1")
+    assert len(api.requests_of("GET")) == 1
+    assert "restarted and deleted nodes go unnoticed: no right to read nodes" in caplog.text
+
+
+def test_agents_are_running_pods_of_the_release_with_its_labels(api: FakeApi, nodes: NodeKnowledge) -> None:
+    path = "/api/v1/namespaces/cpuplan/pods"
+    labels = {"labels": {"app": "agent"}}
+    running = {"phase": "Running"}
+    api.put(f"{path}/a", {"metadata": labels, "spec": {"nodeName": "gpu-1"}, "status": running})
+    api.put(f"{path}/b", {"metadata": labels, "spec": {"nodeName": "gpu-2"}, "status": {"phase": "Pending"}})
+    api.put(f"{path}/c", {"metadata": {}, "spec": {"nodeName": "gpu-3"}, "status": running})
+    api.put(
+        f"{path}/d",
+        {"metadata": {**labels, "deletionTimestamp": "x"}, "spec": {"nodeName": "gpu-4"}, "status": running},
+    )
+    assert nodes.agent_nodes(0) == {"gpu-1"}
+
+
+def test_agents_are_asked_for_once_in_a_while(api: FakeApi, nodes: NodeKnowledge) -> None:
+    nodes.agent_nodes(0)
+    nodes.agent_nodes(AGENTS_KNOWN_SECONDS - 1)
+    assert len(api.requests_of("GET")) == 1
+    nodes.agent_nodes(AGENTS_KNOWN_SECONDS)
+    assert len(api.requests_of("GET")) == 2

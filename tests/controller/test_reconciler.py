@@ -1,0 +1,162 @@
+"""One pass over all pods: what is in the index, what is said, and that one failing part does not stop the others."""
+
+import json
+
+import pytest
+
+from cpuplan.controller.eventposter import EventPoster
+from cpuplan.controller.indexstore import IndexStore
+from cpuplan.controller.metrics import OperatorMetrics
+from cpuplan.controller.nodes import NodeKnowledge
+from cpuplan.controller.observed import observed_pod
+from cpuplan.controller.reconciler import OLD_PLAN_SECONDS, Reconciler, Waits
+from cpuplan.kube.client import KubeClient
+from cpuplan.kube.errors import KubeError
+from tests.controller.conftest import writes
+from tests.controller.pods import BOOT, CREATED, CREATED_SECONDS, Json, field_owner, planned, pod, pod_plan
+from tests.fakeapi import FakeApi
+
+NOW = CREATED_SECONDS + 100
+INDEX = "/api/v1/namespaces/cpuplan/configmaps/cpuplan"
+EVENTS = "/api/v1/namespaces/demo/events"
+
+
+@pytest.fixture
+def metrics() -> OperatorMetrics:
+    """Metrics of their own."""
+    return OperatorMetrics()
+
+
+@pytest.fixture
+def reconciler(api: FakeApi, client: KubeClient, metrics: OperatorMetrics) -> Reconciler:
+    """A reconciler of a cluster with one node."""
+    api.put("/api/v1/nodes/gpu-1", {"status": {"nodeInfo": {"bootID": BOOT}}})
+    return Reconciler(
+        IndexStore(client, "cpuplan", "cpuplan"),
+        EventPoster(client, instance="operator-0"),
+        NodeKnowledge(client, namespace="cpuplan", agent_selector="app=agent"),
+        metrics,
+        waits=Waits(30, 15),
+    )
+
+
+def run(reconciler: Reconciler, *pods: Json, now: float = NOW) -> bool:
+    """One pass over the pods."""
+    return reconciler.reconcile([observed_pod(content) for content in pods], now)
+
+
+def indexed(api: FakeApi) -> dict[str, list[str]]:
+    """The pods of each node in the index."""
+    stored = api.object(INDEX)
+    assert stored is not None
+    return {node: sorted(json.loads(text)) for node, text in stored.get("data", {}).items()}
+
+
+def said(client: KubeClient) -> list[tuple[str, str]]:
+    """Reason and text of all Events."""
+    return sorted((event["reason"], event["message"]) for event in client.list_objects(EVENTS).items)
+
+
+def value(metrics: OperatorMetrics, name: str, **labels: str) -> float | None:
+    """A metric's value."""
+    return metrics.registry.get_sample_value(f"cpuplan_operator_{name}", labels)
+
+
+def test_plans_are_indexed_by_node_and_pod(api: FakeApi, reconciler: Reconciler) -> None:
+    run(reconciler, planned("b"), planned("a"), pod("waits"))
+    assert indexed(api) == {"gpu-1": ["demo/a", "demo/b"]}
+
+
+def test_pods_that_hold_no_cpus_any_more_leave_the_index(api: FakeApi, reconciler: Reconciler) -> None:
+    run(
+        reconciler,
+        pod("ended", plan=pod_plan("ended"), status={"phase": "Failed"}),
+        pod("node-is-dead", node="gpu-9", plan=pod_plan("node-is-dead")),
+        pod("kubelet-is-dead", plan=pod_plan("kubelet-is-dead"), metadata={"deletionTimestamp": CREATED}),
+        planned("alive"),
+    )
+    assert indexed(api) == {"gpu-1": ["demo/alive"]}
+
+
+def test_a_pod_that_is_ending_in_time_stays_in_the_index(api: FakeApi, reconciler: Reconciler) -> None:
+    run(reconciler, pod("a", plan=pod_plan("a"), metadata={"deletionTimestamp": CREATED}), now=CREATED_SECONDS + 59)
+    assert indexed(api) == {"gpu-1": ["demo/a"]}
+
+
+def test_a_second_pass_over_the_same_pods_writes_nothing(api: FakeApi, reconciler: Reconciler) -> None:
+    pods = planned("a"), pod("waits")
+    run(reconciler, *pods)
+    count = len(writes(api))
+    run(reconciler, *pods, now=NOW + 600)
+    assert len(writes(api)) == count
+
+
+def test_plans_and_findings_become_events(client: KubeClient, reconciler: Reconciler) -> None:
+    run(reconciler, planned("a"), pod("waits"))
+    assert said(client) == [
+        (
+            "NoPlan",
+            "no plan 30 s after the pod was scheduled or annotated: no cpuplan agent pod runs on node gpu-1; "
+            "let the agent's DaemonSet select the node",
+        ),
+        ("PlanMade", "plan made (Pinned): one core per worker"),
+    ]
+
+
+def test_agents_are_not_asked_for_while_nobody_waits_in_vain(api: FakeApi, reconciler: Reconciler) -> None:
+    run(reconciler, planned("a"), pod("waits"), now=CREATED_SECONDS + 29)
+    assert api.requests_of("GET", "/pods") == []
+
+
+def test_an_old_plan_is_not_announced_by_a_process_that_starts(client: KubeClient, reconciler: Reconciler) -> None:
+    owners = [field_owner("agent", "cpuplan.dev/status", CREATED)]
+    content = pod("a", plan=pod_plan("a"), managed_fields=owners)
+    later = CREATED_SECONDS + OLD_PLAN_SECONDS
+    reconciler.adopt([observed_pod(content)], later)
+    run(reconciler, content, now=later)
+    assert said(client) == []
+
+
+def test_a_young_plan_is_announced_by_a_process_that_starts(client: KubeClient, reconciler: Reconciler) -> None:
+    owners = [field_owner("agent", "cpuplan.dev/status", CREATED)]
+    content = pod("a", plan=pod_plan("a"), managed_fields=owners)
+    reconciler.adopt([observed_pod(content)], NOW)
+    run(reconciler, content)
+    assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def test_events_are_posted_although_the_index_cannot_be_written(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler
+) -> None:
+    api.fail(500, times=100, path_part="/configmaps")
+    with pytest.raises(KubeError, match="configmaps"):
+        run(reconciler, planned("a"))
+    assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def test_the_index_is_written_although_events_cannot_be_posted(api: FakeApi, reconciler: Reconciler) -> None:
+    api.fail(500, times=100, path_part="/events")
+    with pytest.raises(KubeError, match="events"):
+        run(reconciler, planned("a"))
+    assert indexed(api) == {"gpu-1": ["demo/a"]}
+
+
+def test_a_refresh_makes_the_next_pass_repair_the_index(api: FakeApi, reconciler: Reconciler) -> None:
+    run(reconciler, planned("a"))
+    api.patch(INDEX, {"data": {"foreign": "x"}})
+    run(reconciler, planned("a"))
+    assert "foreign" in (api.object(INDEX) or {})["data"]
+    reconciler.refresh()
+    run(reconciler, planned("a"))
+    assert indexed(api) == {"gpu-1": ["demo/a"]}
+
+
+def test_metrics_tell_what_was_found_and_written(metrics: OperatorMetrics, reconciler: Reconciler) -> None:
+    run(reconciler, planned("a"), pod("waits"))
+    assert value(metrics, "pods", status="Pinned") == 1
+    assert value(metrics, "pods", status="Waiting") == 1
+    assert value(metrics, "findings", kind="NoPlan") == 1
+    assert value(metrics, "findings", kind="StalePlan") == 0
+    assert value(metrics, "index_nodes") == 1
+    assert value(metrics, "index_writes_total", verb="create") == 1
+    assert value(metrics, "events_posted_total", reason="PlanMade") == 1

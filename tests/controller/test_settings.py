@@ -1,0 +1,94 @@
+"""Flags, their environment, and what is refused."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from cpuplan.controller.endpoints import Address
+from cpuplan.controller.settings import OperatorSettings, add_arguments, run, settings_from
+
+
+def parsed(*flags: str, environment: dict[str, str] | None = None) -> argparse.Namespace:
+    """The flags as argparse reads them."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_arguments(parser, environment or {})
+    return parser.parse_args(flags)
+
+
+def test_the_defaults_need_only_the_namespace() -> None:
+    settings = settings_from(parsed("--namespace", "cpuplan", "--identity", "operator-0"))
+    assert settings == OperatorSettings(
+        namespace="cpuplan",
+        configmap="cpuplan",
+        lease="cpuplan-operator",
+        identity="operator-0",
+        metrics_address=Address("0.0.0.0", 9466),
+        kubeconfig=None,
+        log_level="info",
+        agent_selector="app.kubernetes.io/name=cpuplan,app.kubernetes.io/component=agent",
+        write_interval_seconds=2,
+        resync_seconds=600,
+        plan_wait_seconds=30,
+        init_wait_seconds=15,
+        lease_seconds=30,
+    )
+
+
+def test_a_pod_tells_its_namespace_and_name_by_the_environment() -> None:
+    settings = settings_from(parsed(environment={"POD_NAMESPACE": "cpuplan", "POD_NAME": "operator-0"}))
+    assert (settings.namespace, settings.identity) == ("cpuplan", "operator-0")
+
+
+def test_every_flag_has_an_environment_variable_that_it_outranks() -> None:
+    environment = {"CPUPLAN_NAMESPACE": "other", "CPUPLAN_RESYNC_SECONDS": "60", "CPUPLAN_KUBECONFIG": "/k"}
+    settings = settings_from(parsed("--namespace", "cpuplan", environment=environment))
+    assert (settings.namespace, settings.resync_seconds, settings.kubeconfig) == ("cpuplan", 60, Path("/k"))
+
+
+def test_without_a_name_every_process_makes_up_its_own() -> None:
+    first, second = (settings_from(parsed("--namespace", "cpuplan")).identity for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "message"),
+    [
+        (["--resync-seconds", "soon"], {}, "'soon' is not a number of seconds from 0.1 to 86400"),
+        (["--lease-seconds", "1"], {}, "'1' is not a number of seconds from 3 to 86400"),
+        (["--plan-wait-seconds", "nan"], {}, "'nan' is not a number of seconds from 0.1 to 86400"),
+        ([], {"CPUPLAN_RESYNC_SECONDS": "-1"}, "'-1' is not a number of seconds from 0.1 to 86400"),
+        (["--log-level", "loud"], {}, "invalid choice: 'loud'"),
+    ],
+)
+def test_wrong_values_are_refused_with_what_is_allowed(
+    flags: list[str], environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(argparse.ArgumentError, match=message):
+        parsed(*flags, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "the namespace of the release is not known: give --namespace or set POD_NAMESPACE"),
+        (
+            {"POD_NAMESPACE": "cpuplan", "CPUPLAN_LOG_LEVEL": "loud"},
+            "log level 'loud' is none of debug, info, warning, error",
+        ),
+        (
+            {"POD_NAMESPACE": "cpuplan", "CPUPLAN_METRICS_ADDRESS": "9466"},
+            "'9466' is not an address: expected HOST:PORT such as 0.0.0.0:9466 or [::]:9466",
+        ),
+    ],
+)
+def test_unusable_settings_end_the_process_with_one_sentence(
+    environment: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(parsed(environment=environment)) == 2
+    assert caplog.messages == [message]
+
+
+def test_the_effective_settings_are_one_line_of_key_and_value() -> None:
+    line = settings_from(parsed("--namespace", "cpuplan", "--identity", "a")).as_log()
+    assert line.startswith("namespace=cpuplan configmap=cpuplan lease=cpuplan-operator identity=a ")
