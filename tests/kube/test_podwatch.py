@@ -234,3 +234,34 @@ def test_odd_pods_are_left_out_and_the_others_kept(api: FakeApi, client: KubeCli
 def test_stopping_ends_a_watch_that_waits(api: FakeApi, client: KubeClient) -> None:
     with watching(api, client):
         api.wait_for_watches()
+
+
+def test_the_answer_to_an_own_write_counts_until_the_watch_shows_something_newer(
+    api: FakeApi, client: KubeClient
+) -> None:
+    put(api, "a")
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        watched.wait_for("added a")
+        api.freeze_watches()
+        api.patch(pod_path("default", "a"), {"status": {"phase": "Pending"}})
+        answer = client.merge_patch(
+            pod_path("default", "a"), {"metadata": {"annotations": {"cpuplan.dev/status": "Off"}}}
+        )
+        watched.watch.learn(answer)
+        assert [pod.annotations for pod in watched.watch.pods()] == [{"cpuplan.dev/status": "Off"}]
+        api.thaw_watches()
+        put(api, "b")
+        watched.wait_for("added a", "modified a", "added b")
+        assert {pod.name: pod.annotations for pod in watched.watch.pods()}["a"] == {"cpuplan.dev/status": "Off"}
+
+
+def test_the_answer_to_a_write_does_not_bring_a_deleted_pod_back(api: FakeApi, client: KubeClient) -> None:
+    put(api, "a")
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        answer = client.get(pod_path("default", "a"))
+        api.remove(pod_path("default", "a"))
+        watched.wait_for("added a", "deleted a")
+        watched.watch.learn(answer)
+        assert watched.watch.pods() == ()
