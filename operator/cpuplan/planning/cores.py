@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ..model.topology import Core, HostGpu, normalise_address
 
@@ -16,7 +17,12 @@ def cores_of(cpus: frozenset[int], siblings: Siblings) -> tuple[Core, ...]:
 
     With asymmetric sibling lists two cores can share a CPU; whoever takes cores compares by CPU.
     """
-    return tuple(sorted({tuple(sorted((siblings(cpu) | {cpu}) & cpus)) for cpu in cpus}))
+    return tuple(sorted({core_of(cpu, cpus, siblings) for cpu in cpus}))
+
+
+def core_of(cpu: int, cpus: frozenset[int], siblings: Siblings) -> Core:
+    """The core of a CPU, formed within `cpus`; a CPU always belongs to its own core."""
+    return tuple(sorted((siblings(cpu) | {cpu}) & cpus))
 
 
 def has_taken(core: Core, taken: Iterable[int]) -> bool:
@@ -32,7 +38,7 @@ class Place:
         cores: the pool, in core order.
         rank: the GPU's place among the pool's GPUs, from 0.
         count: how many GPUs share the pool, at least 1.
-        name: what the pool is, for people: `NUMA node 0`, `no NUMA node with allowed CPUs`, `the whole mask`.
+        name: what the pool is, for people: `NUMA node 0`, `an unknown NUMA node`, `the whole mask`.
     """
 
     cores: tuple[Core, ...]
@@ -68,9 +74,7 @@ def places_of(gpus: Sequence[HostGpu], mask: frozenset[int], siblings: Siblings)
             continue
         pool, count = cores_of(local, siblings), len(members)
         for rank, gpu in enumerate(members):
-            places[gpu.address] = Place(
-                pool, rank, count, f"NUMA node {node}" if node is not None else "its local CPUs"
-            )
+            places[gpu.address] = Place(pool, rank, count, _pool_name(node))
         if len(pool) >= 2 * count:
             claimed.update(cpu for core in pool[:count] + pool[-count:] for cpu in core)
 
@@ -82,6 +86,10 @@ def places_of(gpus: Sequence[HostGpu], mask: frozenset[int], siblings: Siblings)
     return places
 
 
+def _pool_name(node: str | None) -> str:
+    return "an unknown NUMA node" if node in (None, "-1") else f"NUMA node {node}"
+
+
 class Geometry:
     """How a host's cores and GPUs lie to each other; remembers what it worked out for a mask.
 
@@ -90,9 +98,13 @@ class Geometry:
 
     def __init__(self, gpus: Sequence[HostGpu], siblings: Siblings) -> None:
         self._gpus = tuple(gpus)
-        self._siblings = siblings
+        self._siblings = cache(siblings)
         self._cores: dict[frozenset[int], tuple[Core, ...]] = {}
         self._places: dict[frozenset[int], dict[str, Place]] = {}
+
+    def core(self, cpu: int, mask: frozenset[int]) -> Core:
+        """The core of one CPU of the mask, formed within the mask."""
+        return core_of(cpu, mask, self._siblings)
 
     def cores(self, mask: frozenset[int]) -> tuple[Core, ...]:
         """The cores of the mask, in core order."""

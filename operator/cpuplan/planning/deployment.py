@@ -72,12 +72,12 @@ def plan_deployment(
     Raises:
         CpuPlanError: the setting is invalid, or its CPU number cannot be planned.
     """
-    wanted = parse_setting(setting) if setting != OFF else OFF
-    if wanted == OFF:
+    if setting == OFF:
         return CpuPlan(mask, usable)
     if not is_pinnable:
         why = "nothing is pinned: this platform cannot set CPU affinity"
         return CpuPlan(mask, usable, why=why, reason=reasons.UNSUPPORTED)
+    wanted = parse_setting(setting)
     if wanted == AUTO:
         try:
             workers, result = _auto(addresses, mask, geometry, neighbours)
@@ -116,21 +116,20 @@ def _from_number(
             "choose a CPU of the mask, or auto",
             reason=reasons.OUTSIDE_MASK,
         )
-    if number in neighbours.cores:
+    own_core = geometry.core(number, mask)
+    if has_taken(own_core, neighbours.cores):
         raise CpuPlanError(
-            f"step_thread_core {number}: the core of CPU {number} is held by {neighbours.holder_of(number)}; "
-            "choose a CPU of another core, or auto",
+            f"step_thread_core {number}: the core of CPU {number} ({format_cpu_list(own_core)}) is held by "
+            f"{neighbours.holders(own_core)}; choose a CPU of another core, or auto",
             reason=reasons.CONFLICT,
         )
-    cores = geometry.cores(mask)
-    free = [core for core in cores if not has_taken(core, neighbours.cores)]
+    free = [core for core in geometry.cores(mask) if not has_taken(core, neighbours.cores)]
     result_core = free[-1]
     if not worker_count:
         return (), result_core[0]
-    start = next(index for index, core in enumerate(free) if number in core)
     candidates: list[Core] = []
     taken = set(result_core)
-    for core in free[start:]:
+    for core in free[free.index(own_core) :]:
         if not has_taken(core, taken):
             candidates.append(core)
             taken.update(core)
@@ -196,23 +195,21 @@ def _worker_core(place: Place, earlier: int, taken: set[int], neighbours: Neighb
     """The first core for a worker that nobody has taken.
 
     Alone, the search starts `earlier` steps up (workers of this deployment on the same device) and goes
-    on core by core. Beside neighbours it starts at the first step from there that they left free.
+    on core by core. Beside neighbours, the steps that they hold do not count.
     """
     end = len(place.cores) - place.count
-    start = place.rank + earlier * place.count
-    ladder = range(start, end, place.count)
-    if neighbours.cores and ladder:
-        free = [position for position in ladder if not has_taken(place.cores[position], neighbours.cores)]
-        if not free:
-            raise _conflict("step threads", place, [place.cores[position] for position in ladder], neighbours)
-        start = free[0]
+    ladder = range(place.rank, end, place.count)
+    free = [position for position in ladder if not has_taken(place.cores[position], neighbours.cores)]
+    if len(free) < len(ladder) and earlier >= len(free):
+        raise _conflict("step threads", place, [place.cores[position] for position in ladder], neighbours)
+    start = free[earlier] if earlier < len(free) else end
     for core in place.cores[start:end]:
         if not has_taken(core, taken) and not has_taken(core, neighbours.cores):
             return core
     raise _CannotPin(
         reasons.NO_CORE_LEFT,
-        f"no core is left in {place.name} for one more worker on the same GPU "
-        f"(cores {start} to {end - 1} of {len(place.cores)} were tried)",
+        f"no core is left in {place.name} for worker {earlier + 1} on the same GPU: its steps are every "
+        f"{place.count} cores from core {place.rank} up to core {end - 1} of {len(place.cores)}",
     )
 
 

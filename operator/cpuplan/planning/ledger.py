@@ -23,7 +23,7 @@ from ..model.plan import CpuPlan, usable_count
 from ..model.podplan import ContainerPlan, Status, WorkerPlan
 from ..model.request import DeploymentRequest
 from ..model.topology import HostGpu, HostTopology
-from .confidence import judge_topology
+from .confidence import Level, judge_topology
 from .cores import Geometry
 from .deployment import Neighbours, plan_deployment
 from .setting import AUTO, OFF, parse_setting
@@ -82,6 +82,20 @@ def holds_still(request: DeploymentRequest) -> bool:
     return [w.address for w in previous.workers] == [w.address for w in request.workers]
 
 
+def is_sound(plan: ContainerPlan) -> bool:
+    """Whether a plan read from a pod is one that a ledger makes; anything else is planned anew.
+
+    Pinned plans pin a result CPU and every worker, each on CPUs of its own, and leave a CPU of the mask;
+    all other plans pin nothing.
+    """
+    if plan.reason not in reasons.OF_PLANS or (plan.reason == reasons.OFF) != (plan.setting == OFF):
+        return False
+    if plan.reason != reasons.PINNED:
+        return not plan.pinned
+    sizes = [len(worker.cpus) for worker in plan.workers]
+    return plan.result is not None and all(sizes) and sum(sizes) + 1 == len(plan.pinned) and plan.pinned < plan.mask
+
+
 # Reasons that say what the agent did not know then, not what the ledger decided.
 _NOT_YET_PLANNED = frozenset({reasons.WAITING_FOR_DEVICES, reasons.DEVICE_UNKNOWN, reasons.NO_DEVICE})
 
@@ -93,7 +107,7 @@ class _Book:
         self._requests = requests
         self._topology = topology
         self._rules = rules
-        self._confidence = str(judge_topology(topology).level)
+        self._confidences: dict[tuple[HostGpu, ...], str] = {}
         self._plans: dict[Key, ContainerPlan] = {}
         self._holders: dict[int, DeploymentRequest] = {}
         self._pinned: frozenset[int] = NO_CPUS
@@ -104,12 +118,11 @@ class _Book:
         previous = request.previous
         if previous is None or not holds_still(request):
             return False
-        if not previous.pinned <= previous.mask or self._cores(previous.pinned) & self._holders.keys():
+        if not is_sound(previous) or previous.pinned & self._holders.keys():
             return False
-        if request.refusal is None and previous.quota != request.quota:
-            usable = usable_count(len(request.mask), request.quota)
-            previous = replace(previous, quota=request.quota, usable=usable)
-        self._enter(request, replace(previous, confidence=self._confidence))
+        quota = previous.quota if request.refusal is not None else request.quota
+        usable = usable_count(len(previous.mask), quota)
+        self._enter(request, replace(previous, quota=quota, usable=usable, confidence=self._confidence(request)))
         return True
 
     def plan(self, request: DeploymentRequest) -> None:
@@ -129,13 +142,12 @@ class _Book:
             setting = parse_setting(request.setting)
             if setting != OFF and request.refusal is not None:
                 return nothing, request.refusal.reason, request.refusal.why
-            addresses = [worker.address for worker in request.workers]
             plan = plan_deployment(
                 setting,
-                addresses,
+                [worker.address for worker in request.workers],
                 mask=request.mask,
                 usable=usable,
-                geometry=self._geometry(addresses),
+                geometry=self._geometry(request),
                 is_pinnable=self._rules.is_pinnable,
                 neighbours=Neighbours(frozenset(self._holders), self._name_holder),
             )
@@ -181,8 +193,19 @@ class _Book:
     def _name_holder(self, cpu: int) -> str:
         return str(self._holders[cpu])
 
-    def _geometry(self, addresses: Sequence[str | None]) -> Geometry:
-        gpus = self._topology.gpus_like(addresses)
+    def _gpus(self, request: DeploymentRequest) -> tuple[HostGpu, ...]:
+        return self._topology.gpus_like(worker.address for worker in request.workers)
+
+    def _confidence(self, request: DeploymentRequest) -> str:
+        gpus = self._gpus(request)
+        if gpus not in self._confidences:
+            self._confidences[gpus] = str(judge_topology(self._topology, gpus).level)
+        if not gpus and any(worker.address for worker in request.workers):
+            return str(Level.UNKNOWN)
+        return self._confidences[gpus]
+
+    def _geometry(self, request: DeploymentRequest) -> Geometry:
+        gpus = self._gpus(request)
         if gpus not in self._geometries:
             self._geometries[gpus] = Geometry(gpus, self._topology.siblings_of)
         return self._geometries[gpus]
@@ -202,7 +225,7 @@ class _Book:
             ),
             result=plan.result,
             pool_cpus=NO_CPUS,
-            confidence=self._confidence,
+            confidence=self._confidence(request),
             reason=reason,
             why=why,
         )

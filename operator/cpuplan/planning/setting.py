@@ -14,7 +14,8 @@ AUTO: Final = "auto"
 Setting = int | str
 """`off`, `auto` or a CPU number; numbers may be negative here, which is then outside every mask."""
 
-_DECIMAL = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+# Far beyond any CPU, and so outside every mask, but short enough to be repeated in an error.
+_DECIMAL = re.compile(r"-?[0-9]{1,60}", re.ASCII)
 
 
 def parse_setting(value: object) -> Setting:
