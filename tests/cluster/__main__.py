@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.cluster import go_programs, kindcluster
+from tests.cluster import fakegpus, go_programs, kindcluster, productimage
 from tests.cluster.console import ClusterError, say
+from tests.cluster.engine import find_or_start
+from tests.cluster.kindcluster import KindCluster
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -19,39 +21,60 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("status", help="say whether the cluster runs, and its nodes")
     verbs.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
     verbs.add_parser("env", help="print shell lines for eval: KUBECONFIG, DOCKER_HOST and PATH")
+    image = verbs.add_parser("image", help="build the product image; load it into the cluster where that runs")
+    image.add_argument("--base", help="base image (default: python:3-slim, else one from Debian packages)")
+    image.add_argument("--tag", default=productimage.IMAGE, help="name of the image (default: %(default)s)")
+    verbs.add_parser("gpus", help="make the cluster's workers GPU nodes with the fake device plugin")
     verbs.add_parser("programs", help="build all programs and print their folder")
     chosen = parser.parse_args(arguments)
     try:
-        return _do(chosen.verb, chosen.name)
+        return _do(chosen)
     except ClusterError as error:
         say(f"error: {error}")
         return 1
 
 
-def _do(verb: str, name: str) -> int:
-    if verb == "up":
-        kindcluster.up(name)
-        say(f'cluster {name} runs; use it with: eval "$({sys.executable} -m tests.cluster --name {name} env)"')
-        return 0
-    if verb == "down":
-        kindcluster.down(name)
-        return 0
-    if verb == "programs":
-        sys.stdout.write(f"{go_programs.built(go_programs.ALL)}\n")
-        return 0
-    found = kindcluster.existing(name)
-    if found is None:
-        say(f"cluster {name} does not run; start it with: python -m tests.cluster --name {name} up")
-        return 1
-    if verb == "kubeconfig":
-        sys.stdout.write(f"{found.kubeconfig}\n")
-    elif verb == "env":
-        sys.stdout.write(f"export KUBECONFIG={found.kubeconfig}\nexport PATH={found.programs}:$PATH\n")
-        for variable, value in found.engine.environment.items():
-            sys.stdout.write(f"export {variable}={value}\n")
-    else:
-        sys.stdout.write(found.kubectl("get", "nodes", "-o", "wide"))
+def _do(chosen: argparse.Namespace) -> int:
+    name = chosen.name
+    match chosen.verb:
+        case "up":
+            kindcluster.up(name)
+            say(f'cluster {name} runs; use it with: eval "$(python3 -m tests.cluster --name {name} env)"')
+        case "down":
+            kindcluster.down(name)
+        case "programs":
+            sys.stdout.write(f"{go_programs.built(go_programs.ALL)}\n")
+        case "image":
+            image = productimage.ensure(find_or_start(), image=chosen.tag, base=chosen.base)
+            running = kindcluster.existing(name)
+            if running is not None:
+                running.load_image(image)
+            sys.stdout.write(f"{image}\n")
+        case verb:
+            found = kindcluster.existing(name)
+            if found is None:
+                raise ClusterError(
+                    f"cluster {name} does not run; start it with: python3 -m tests.cluster --name {name} up"
+                )
+            _use(verb, found)
     return 0
+
+
+def _use(verb: str, cluster: KindCluster) -> None:
+    """Does what needs a running cluster."""
+    match verb:
+        case "gpus":
+            image = productimage.ensure(cluster.engine)
+            cluster.load_image(image)
+            fakegpus.install(cluster.kubectl, image)
+        case "kubeconfig":
+            sys.stdout.write(f"{cluster.kubeconfig}\n")
+        case "env":
+            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\nexport PATH={cluster.programs}:$PATH\n")
+            for variable, value in cluster.engine.environment.items():
+                sys.stdout.write(f"export {variable}={value}\n")
+        case _:
+            sys.stdout.write(cluster.kubectl("get", "nodes", "-o", "wide"))
 
 
 if __name__ == "__main__":

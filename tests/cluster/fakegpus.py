@@ -16,6 +16,12 @@ from tests.cluster.console import ClusterError, step
 
 RESOURCE = "nvidia.com/gpu"
 
+CHART_VALUES = places.HERE / "fakegpus-values.yaml"
+"""Values file for helm, with which the agents run on those workers and read the device tree."""
+
+NODE_LABEL = "cpuplan-fake/gpus"
+"""Label of the nodes that have the plugin: all real workers at the time of `install`."""
+
 TREE = "/var/lib/cpuplan-fake"
 """Folder on each worker with the device tree: `sys` and `proc`, and the plugin's file of unhealthy devices."""
 
@@ -34,7 +40,7 @@ Kubectl = Callable[..., str]
 def install(
     kubectl: Kubectl, image: str, *, devices: int = DEVICES_PER_NODE, reregister_after_seconds: float = 0.0
 ) -> None:
-    """Installs the plugin and waits until every worker has its devices.
+    """Labels the workers (all nodes without the control plane's label), installs the plugin on them, and waits.
 
     Args:
         image: an image with Python, grpcio and protobuf: our product's.
@@ -58,6 +64,13 @@ def install(
         )
         config_map = Path(folder, "configmap.json")
         config_map.write_text(_config_map(script), encoding="utf-8")
+        kubectl(
+            "label",
+            "nodes",
+            "--selector=!node-role.kubernetes.io/control-plane,!cpuplan.dev/simulated",
+            f"{NODE_LABEL}=true",
+            "--overwrite",
+        )
         kubectl("apply", "-f", manifest)
         kubectl("apply", "-f", config_map)
         kubectl("rollout", "status", "-n", "cpuplan-fake", "daemonset/fake-gpus", f"--timeout={READY_SECONDS:.0f}s")
@@ -78,25 +91,9 @@ def wait_for_devices(kubectl: Kubectl, devices: int) -> None:
 
 
 def allocatable(kubectl: Kubectl) -> dict[str, int]:
-    """The allocatable fake devices of every node that the plugin runs on (all but control planes)."""
-    nodes: list[dict[str, Any]] = json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
-    return {
-        node["metadata"]["name"]: int(node["status"]["allocatable"].get(RESOURCE, 0))
-        for node in nodes
-        if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]
-    }
-
-
-def agent_values() -> dict[str, Any]:
-    """The chart values under which the agents read the device tree instead of their container's /sys and /proc."""
-    return {
-        "agent": {
-            "sysfsRoot": "/fake/sys",
-            "procRoot": "/fake/proc",
-            "extraVolumes": [{"name": "fake", "hostPath": {"path": TREE, "type": "Directory"}}],
-            "extraVolumeMounts": [{"name": "fake", "mountPath": "/fake", "readOnly": True}],
-        }
-    }
+    """The allocatable fake devices of every node that the plugin runs on."""
+    nodes: list[dict[str, Any]] = json.loads(kubectl("get", "nodes", "-l", NODE_LABEL, "-o", "json"))["items"]
+    return {node["metadata"]["name"]: int(node["status"]["allocatable"].get(RESOURCE, 0)) for node in nodes}
 
 
 def _config_map(script: Path) -> str:

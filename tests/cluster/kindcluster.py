@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster import engine, go_programs, host_traces, images, places
+from tests.cluster.clients import Clients, client_programs
 from tests.cluster.console import ClusterError, run, step, tail
 from tests.cluster.engine import Engine
 
@@ -28,11 +28,6 @@ READY_SECONDS = 180
 
 AUDIT_LOG = "/var/log/kubernetes/audit.log"
 """Path of the audit log in the control-plane node."""
-
-KUBECTL_MINIMUM = (1, 33)
-HELM_MINIMUM = (3, 15)
-KIND_MINIMUM = (0, 33)
-"""Versions from which a program on PATH is used as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,11 @@ class KindCluster:
 
     def kubectl(self, *arguments: str | Path, limit_seconds: float = 120.0) -> str:
         """What `kubectl ARGUMENTS` as administrator writes to standard output; ClusterError where it fails."""
-        command = [self.programs / "kubectl", f"--kubeconfig={self.kubeconfig}", *arguments]
-        return run(command, log="kubectl", limit_seconds=limit_seconds)
+        return Clients(self.programs, self.kubeconfig).kubectl(*arguments, limit_seconds=limit_seconds)
+
+    def helm(self, *arguments: str | Path, limit_seconds: float = 300.0) -> str:
+        """What `helm ARGUMENTS` as administrator writes to standard output; ClusterError where it fails."""
+        return Clients(self.programs, self.kubeconfig).helm(*arguments, limit_seconds=limit_seconds)
 
     def _kind(self, *arguments: str | Path) -> str:
         return _kind(self.engine, self.programs, *arguments)
@@ -80,7 +78,7 @@ def up(name: str) -> KindCluster:
             return found
         docker = engine.find_or_start()
         image = images.ensure_node(docker)
-        binaries = _binaries(is_home_made=image != images.KIND_NODE_IMAGE)
+        binaries = client_programs() if image == images.KIND_NODE_IMAGE else go_programs.built(go_programs.ALL)
         folder = _folder(name)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -120,7 +118,7 @@ def down(name: str) -> None:
             with step(f"deleting cluster {name}"):
                 _kind(
                     docker,
-                    _binaries(is_home_made=False),
+                    client_programs(),
                     "delete",
                     "cluster",
                     "--name",
@@ -221,33 +219,6 @@ def _home_made_patches() -> list[dict[str, object]]:
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         },
     ]
-
-
-def _binaries(*, is_home_made: bool) -> Path:
-    """A folder with kind, kubectl and helm: PATH's where all three are recent enough, else built ones."""
-    if is_home_made:
-        return go_programs.built(go_programs.ALL)
-    found = {name: shutil.which(name) for name in go_programs.CLIENTS}
-    checks = {
-        "kind": (["version"], KIND_MINIMUM),
-        "kubectl": (["version", "--client"], KUBECTL_MINIMUM),
-        "helm": (["version", "--short"], HELM_MINIMUM),
-    }
-    if not all(path and _version([path, *checks[name][0]]) >= checks[name][1] for name, path in found.items()):
-        return go_programs.built(go_programs.CLIENTS)
-    folder = places.state_dir() / "bin"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, path in found.items():
-        (folder / name).unlink(missing_ok=True)
-        (folder / name).symlink_to(str(path))
-    return folder
-
-
-def _version(command: list[str]) -> tuple[int, ...]:
-    """Major and minor number in what the command prints; (0, 0) where there is none."""
-    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    found = re.search(r"v(\d+)\.(\d+)", printed)
-    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def _kind(docker: Engine, binaries: Path, *arguments: str | Path) -> str:

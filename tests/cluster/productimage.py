@@ -20,7 +20,7 @@ DEFAULT_BASE = "python:3-slim"
 """The base wherever a registry brings it; else the home-made one."""
 
 EXTRAS = "agent,operator"
-"""What the processes in the image need; the Dockerfile installs the same."""
+"""What the processes in the image need. hostflag's numpy is not among them: only an engine passes arrays."""
 
 PYTHON_MINIMUM = (3, 11)
 
@@ -46,9 +46,8 @@ def ensure(engine: Engine, *, image: str = IMAGE, base: str | None = None) -> st
     with places.locked("wheels"):
         wheels = places.CHECKOUT / "build" / "wheels"
         shutil.rmtree(wheels, ignore_errors=True)
-        wheels.mkdir(parents=True)
-        own = _own_wheel(wheels)
-        _copy_dependencies(own, version, wheels)
+        own = _own_wheel(wheels / "own")
+        _copy_dependencies(own, version, wheels / "dependencies")
         with step(f"building image {image} on {chosen} (Python {version})"):
             engine.docker(
                 "build", "--network=none", "--build-arg", f"BASE={chosen}", "--label", f"{_SOURCES_LABEL}={key}",
@@ -86,7 +85,8 @@ def _python_version(engine: Engine, base: str) -> str:
 
 
 def _own_wheel(folder: Path) -> Path:
-    """Builds our wheel, with the compiled library in it, into the folder."""
+    """Builds our wheel, with the compiled library in it, into the folder (made here)."""
+    folder.mkdir(parents=True)
     debian.ensure({"cc": "gcc"} | ({} if Path("/usr/include/stdio.h").exists() else {"": "libc6-dev"}))
     with step("building the cpuplan wheel"):
         run(
@@ -101,7 +101,8 @@ def _own_wheel(folder: Path) -> Path:
 
 
 def _copy_dependencies(own: Path, version: str, folder: Path) -> None:
-    """Puts the wheels that ours needs on that Python into the folder: from the cache, else downloaded now."""
+    """Puts the wheels that ours needs on that Python into the folder (made here): from the cache, else downloaded."""
+    folder.mkdir(parents=True)
     constraints = places.CHECKOUT / "constraints.txt"
     wanted = (places.CHECKOUT / "pyproject.toml").read_bytes() + constraints.read_bytes()
     kept = places.cache_dir() / "wheels" / f"py{version}-{hashlib.sha256(wanted).hexdigest()[:12]}"

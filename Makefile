@@ -1,0 +1,82 @@
+# Everything a developer runs. Every target sets up what it needs: the virtual environment from constraints.txt, Debian
+# packages (as root), and through tests/cluster the Kubernetes programs, a Docker engine, images and a kind cluster.
+# Long steps say what they do and how long they took; what is slow to make is kept in ~/.cache/cpuplan.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+CLUSTER := $(BIN)/python -m tests.cluster
+DEMO := $(BIN)/python -m tests.demo
+
+# Image: its name, and its base (default: python:3-slim, or one from Debian packages where no registry brings that).
+IMAGE ?= cpuplan:dev
+BASE ?=
+
+# The folder of real machines, cgroups and vectors, where there is one beside the checkout.
+CPUPLAN_CASES ?= $(if $(wildcard ../shared/machines/index.json),$(abspath ../shared))
+ifneq ($(CPUPLAN_CASES),)
+export CPUPLAN_CASES
+endif
+
+# Debian packages that building and testing need, beside those that tests/cluster installs itself.
+APT_PACKAGES := gcc libc6-dev python3-venv
+
+.PHONY: help venv packages image cluster-up cluster-down demo demo-down lint test clean
+
+help:
+	@echo "make lint          ruff, mypy, import contracts"
+	@echo "make test          everything, with a real kind cluster (CPUPLAN_KEEP_CLUSTER=1 keeps it)"
+	@echo "make cluster-up    the kind cluster of the tests; make cluster-down removes it"
+	@echo "make image         the product image $(IMAGE), loaded into that cluster where it runs"
+	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
+	@echo "make clean         what was built in the checkout"
+
+venv: .venv/installed
+
+.venv/installed: constraints.txt | packages
+	@echo "==> installing the Python packages of constraints.txt into .venv"
+	@start=$$SECONDS; $(PYTHON) -m venv .venv \
+	  && $(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement constraints.txt \
+	  && touch $@ && echo "    done in $$((SECONDS - start)) s"
+
+packages:
+	@missing=$$(for package in $(APT_PACKAGES); do \
+	    dpkg-query --show --showformat='$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || echo $$package; \
+	  done); \
+	if [ -n "$$missing" ] && command -v apt-get >/dev/null; then \
+	  if [ "$$(id -u)" != 0 ]; then echo "Debian packages are missing; as root: apt-get install" $$missing >&2; exit 1; fi; \
+	  echo "==> installing Debian packages:" $$missing; \
+	  apt-get update -q >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $$missing >/dev/null; \
+	fi
+
+image: venv
+	@$(CLUSTER) image --tag $(IMAGE) $(if $(BASE),--base $(BASE))
+
+cluster-up: venv
+	@$(CLUSTER) up
+
+cluster-down: venv
+	@$(CLUSTER) down
+
+demo: venv
+	@$(DEMO) up
+
+demo-down: venv
+	@$(DEMO) down
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check tests/cluster
+	$(BIN)/mypy
+	$(BIN)/mypy --package tests.cluster
+	PYTHONPATH=operator:. $(BIN)/lint-imports
+
+# The cluster goes down afterwards whatever came out, and that stays the exit code.
+test: venv
+	@$(CLUSTER) up
+	@status=0; $(BIN)/python -m pytest --require-all tests || status=$$?; \
+	[ "$$CPUPLAN_KEEP_CLUSTER" = 1 ] || $(CLUSTER) down || status=$$?; \
+	exit $$status
+
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
