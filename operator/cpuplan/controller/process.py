@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import kopf
+from kopf._core.engines.peering import Identity
 import urllib3
 
 from ..kube.client import KubeClient
@@ -109,7 +110,7 @@ def _lead(settings: OperatorSettings, connection: Connection, client: KubeClient
         metrics.set_leading(True)
         leadership.keep(_end_at_once)
         try:
-            asyncio.run(_work(operation, connection))
+            asyncio.run(_work(operation, connection, settings.identity))
         finally:
             leadership.release()
 
@@ -136,12 +137,22 @@ def _operation(
     return Operation(client, reconciler, metrics, rhythm=rhythm, is_leading=leadership.is_leading)
 
 
-async def _work(operation: Operation, connection: Connection) -> None:
-    """Runs kopf and the operation until a signal ends kopf, or either fails."""
+async def _work(operation: Operation, connection: Connection, identity: str) -> None:
+    """Runs kopf and the operation until a signal ends kopf, or either fails.
+
+    kopf is told its identity: it would ask for the user's name, which a numeric user of a container has not.
+    """
     work = asyncio.create_task(operation.run(), name="operation")
     registry = registry_of(operation, lambda: kopf_connection(connection))
     watch = asyncio.create_task(
-        kopf.operator(registry=registry, settings=kopf_settings(), clusterwide=True, standalone=True), name="kopf"
+        kopf.operator(
+            registry=registry,
+            settings=kopf_settings(),
+            identity=Identity(identity),
+            clusterwide=True,
+            standalone=True,
+        ),
+        name="kopf",
     )
     done, pending = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
