@@ -155,6 +155,14 @@ def test_a_container_that_comes_later_is_found(root: HostRoot) -> None:
     assert cgroups.read(UID, ID) is not None
 
 
+def test_a_container_that_was_found_and_is_gone_is_none(root: HostRoot) -> None:
+    folder = write_v2(root, f"kubepods/pod{UID}/{ID}")
+    cgroups = PodCgroups(root)
+    assert cgroups.read(UID, ID) is not None
+    folder.rmdir()
+    assert cgroups.read(UID, ID) is None
+
+
 def test_an_endless_tree_is_searched_within_bounds(root: HostRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podcgroups, "MOST_FOLDERS", 50)
     write_v2(root, "")

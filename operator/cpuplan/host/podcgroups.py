@@ -16,7 +16,7 @@ Source: pkg/kubelet/cm/cgroup_manager_linux.go and pod_container_manager_linux.g
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ MOST_FOLDERS = 20_000
 """Folders looked at in one search, so that no cgroup tree stops the agent; a full node has a few thousand."""
 
 MOST_REMEMBERED = 4_096
-"""Container ids that are remembered as not found."""
+"""Container ids whose folders, or whose absence, are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,13 @@ class ContainerCgroup:
 
 
 class PodCgroups:
-    """Finds containers' cgroups below one cgroupfs root; remembers where the kubelet keeps its pods."""
+    """Finds containers' cgroups below one cgroupfs root; remembers where it found what."""
 
     def __init__(self, root: HostRoot) -> None:
         self._root = root.cgroup
         self._kubelet_folders: dict[Path, tuple[Path, ...]] = {}
         self._not_found: set[str] = set()
+        self._found: dict[tuple[Path, str], tuple[Path, ...]] = {}
 
     def read(self, pod_uid: str, container_id: str) -> ContainerCgroup | None:
         """What the container's cgroup grants now; None where it is not found.
@@ -65,17 +66,28 @@ class PodCgroups:
         """
         if not container_id or "/" in container_id:
             return None
-        cpu_top = _hierarchy(self._root, "cpu")
-        folder = self._find(cpu_top, pod_uid, container_id)
-        if folder is None:
+        cpu_levels = self._levels(_hierarchy(self._root, "cpu"), pod_uid, container_id)
+        if not cpu_levels:
             return None
-        quota, quota_folder = _tightest_quota(cpu_top, folder)
-        cpuset_top = _hierarchy(self._root, "cpuset")
-        cpuset_folder = folder if cpuset_top == cpu_top else self._find(cpuset_top, pod_uid, container_id)
-        cpuset = None if cpuset_folder is None else _nearest_cpuset(cpuset_top, cpuset_folder)
-        return ContainerCgroup(folder, cpuset, quota, quota_folder)
+        quota, quota_folder = _tightest_quota(cpu_levels)
+        cpuset_levels = self._levels(_hierarchy(self._root, "cpuset"), pod_uid, container_id)
+        return ContainerCgroup(cpu_levels[0], _nearest_cpuset(cpuset_levels), quota, quota_folder)
 
-    def _find(self, top: Path, pod_uid: str, container_id: str) -> Path | None:
+    def _levels(self, top: Path, pod_uid: str, container_id: str) -> tuple[Path, ...]:
+        """The container's folder and those above it up to `top`; empty where it is not found."""
+        known = self._found.get((top, container_id))
+        if known is not None and known[0].is_dir():
+            return known
+        folder = self._search(top, pod_uid, container_id)
+        if folder is None:
+            return ()
+        if len(self._found) >= MOST_REMEMBERED:
+            self._found.clear()
+        levels = (folder, *(parent for parent in folder.parents if parent.is_relative_to(top)))
+        self._found[top, container_id] = levels
+        return levels
+
+    def _search(self, top: Path, pod_uid: str, container_id: str) -> Path | None:
         for is_fresh in (False, True):
             if is_fresh or top not in self._kubelet_folders:
                 self._kubelet_folders[top] = tuple(_kubelet_folders(top))
@@ -142,22 +154,15 @@ def _is_of_container(name: str, container_id: str) -> bool:
     return stem.endswith(container_id) and stem[: -len(container_id)][-1:] in ("", "-", ":") and "conmon" not in stem
 
 
-def _tightest_quota(top: Path, folder: Path) -> tuple[float | None, Path | None]:
-    """The lowest limit of the container's children (crun's), itself and every ancestor up to `top`."""
-    ancestors = [folder, *(parent for parent in folder.parents if parent.is_relative_to(top))]
-    limits = [(quota, level) for level in [folder / "container", *ancestors] if (quota := quota_at(level)) is not None]
+def _tightest_quota(levels: Sequence[Path]) -> tuple[float | None, Path | None]:
+    """The lowest limit of the container's child (crun makes one), itself and everything above it."""
+    limits = [(quota, level) for level in (levels[0] / "container", *levels) if (quota := quota_at(level)) is not None]
     return min(limits, key=lambda limit: limit[0], default=(None, None))
 
 
-def _nearest_cpuset(top: Path, folder: Path) -> frozenset[int] | None:
+def _nearest_cpuset(levels: Sequence[Path]) -> frozenset[int] | None:
     """The CPUs of the nearest level that tells: where the controller is not handed down, an ancestor's hold."""
-    for level in (folder, *folder.parents):
-        if not level.is_relative_to(top):
-            break
-        cpus = cpuset_at(level)
-        if cpus:
-            return cpus
-    return None
+    return next((cpus for level in levels if (cpus := cpuset_at(level))), None)
 
 
 def _folders_below(top: Path, most_depth: int) -> Iterator[Path]:
@@ -178,6 +183,7 @@ def _folders_below(top: Path, most_depth: int) -> Iterator[Path]:
 def _subfolders(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []
+    return [folder / name for name in names]
