@@ -125,6 +125,19 @@ def test_annotations_of_others_are_not_the_agent_s_to_remove(setting: Setting, p
     refused(patch(setting, pod, annotated({key: None})), f"annotations not the agent's to change: {key};")
 
 
+@pytest.mark.parametrize(
+    "annotations",
+    [{"cpuplan.dev/plan": "x" * 4097}, {f"cpuplan.dev/key-{number}": "x" for number in range(17)}],
+    ids=["one is too long", "too many"],
+)
+def test_an_agent_does_not_use_up_the_room_of_others(setting: Setting, pod: str, annotations: dict[str, str]) -> None:
+    refused(patch(setting, pod, annotated(annotations)), "at most 16 annotations, each of at most 4096 characters")
+
+
+def test_the_largest_plan_fits(setting: Setting, pod: str) -> None:
+    assert patch(setting, pod, annotated({"cpuplan.dev/plan": "x" * 4096})).status == HTTPStatus.OK
+
+
 @pytest.mark.parametrize("labels", [{"app": "stolen"}, {"app": None}, {"new": "x"}, {"cpuplan.dev/other": "x"}])
 def test_labels_of_others_are_not_the_agent_s(setting: Setting, pod: str, labels: dict[str, str | None]) -> None:
     refused(patch(setting, pod, {"metadata": {"labels": labels}}), "labels not the agent's to change: ")
