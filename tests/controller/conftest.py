@@ -1,5 +1,6 @@
 """An API server in memory, a client for it that does not wait between tries, and a clock that tests move."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,18 @@ def client(kubeconfig: Path) -> Iterator[KubeClient]:
     connection = connect(kubeconfig)
     yield KubeClient(connection, retries=default_retries().new(total=0, backoff_factor=0.0, backoff_jitter=0.0))
     connection.close()
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """The logging of the process is afterwards what it was before."""
+    names = ("", "kopf", "asyncio", "urllib3", "kubernetes", "aiohttp")
+    levels = {name: logging.getLogger(name).level for name in names}
+    handlers = logging.getLogger().handlers[:]
+    yield
+    logging.getLogger().handlers[:] = handlers
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 def writes(api: FakeApi) -> list[tuple[str, str]]:

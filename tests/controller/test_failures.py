@@ -5,6 +5,7 @@ import errno
 import aiohttp
 import kopf
 import pytest
+from kopf._cogs.clients.watching import WatchingError
 
 from cpuplan.controller.access import MissingRightsError, Right
 from cpuplan.controller.failures import Failure, failure_of
@@ -48,6 +49,7 @@ def caused(outer: BaseException, cause: BaseException) -> BaseException:
         (LeadershipLostError("lost"), Failure(1, "lost")),
         (OSError(errno.EADDRINUSE, "in use"), Failure(1, "[Errno 98] in use")),
         (kopf.LoginError("long text"), Failure(2, "the API server takes none of our credentials any more (401)")),
+        (WatchingError("Error in the watch-stream"), Failure(1, "the watch of pods ended: Error in the watch-stream")),
         (aiohttp.ClientPayloadError("cut off"), Failure(1, "the watch of pods ended: cut off")),
         (
             caused(RuntimeError("Event processing has failed"), caused(aiohttp.ClientError("x"), OSError("reset"))),

@@ -2,22 +2,12 @@
 
 import io
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from cpuplan.controller.logs import configure_logging
 
-
-@pytest.fixture(autouse=True)
-def _restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name in ("kopf", "asyncio", "urllib3", "kubernetes", "aiohttp"):
-        logging.getLogger(name).setLevel(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("restored_logging")
 
 
 def lines_of(level: str, name: str, record_level: int, text: str, *, error: Exception | None = None) -> list[str]:

@@ -1,0 +1,242 @@
+"""The operator as a process against a real API server, with the rights of the chart and no others."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cpuplan.cli.main import main
+from cpuplan.kube.annotations import annotations_of
+from tests.apiserver import ApiServer, running_api_server
+from tests.controller.conftest import until
+from tests.controller.pods import pod_plan
+from tests.fakeapi import FakeApi
+from tests.processes import running_process
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = "cpuplan"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+COLLECTIONS = {
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+}
+MERGE = "application/merge-patch+json"
+AUDIT_POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An API server with the chart's roles for the operator, and what tests do there."""
+
+    server: ApiServer
+    kubeconfig: Path
+    audit_log: Path
+
+    def pod(self, namespace: str, name: str, node: str = "gpu-1") -> None:
+        """A planned pod, as the label policy leaves it."""
+        self.server.namespace(namespace)
+        metadata = {
+            "name": name,
+            "labels": {"cpuplan.dev/managed": "true"},
+            "annotations": {"step_thread_core": "auto"},
+        }
+        spec = {"nodeName": node, "containers": [{"name": "engine", "image": "engine"}]}
+        self.server.must("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
+
+    def plan(self, namespace: str, name: str, *, generation: int = 1) -> None:
+        """The pod gets its plan, as an agent writes it."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        uid = self.server.must("GET", path)["metadata"]["uid"]
+        texts = annotations_of(pod_plan(name, uid=uid, generation=generation))
+        self.server.must("PATCH", path, {"metadata": {"annotations": texts}}, content_type=MERGE)
+
+    def indexed(self, configmap: str) -> dict[str, Any]:
+        """The pods of the index and what it says of them."""
+        answer = self.server.call("GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{configmap}")
+        data = answer.body.get("data", {}) if answer.status == 200 else {}
+        return {name: entry for text in data.values() for name, entry in json.loads(text).items()}
+
+    def events(self, namespace: str) -> list[str]:
+        """The reasons of all Events on pods, sorted."""
+        return sorted(
+            event["reason"] for event in self.server.must("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
+        )
+
+    def holder(self, lease: str) -> str:
+        """Who holds the Lease."""
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}"
+        answer = self.server.call("GET", path)
+        return str(answer.body["spec"]["holderIdentity"]) if answer.status == 200 else ""
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What the operator's account asked the API server so far."""
+        account = f"system:serviceaccount:{NAMESPACE}:cpuplan-operator"
+        lines = [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+        return [line for line in lines if line["user"]["username"] == account]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with one node."""
+    folder = tmp_path_factory.mktemp("operator")
+    (folder / "audit.yaml").write_text(AUDIT_POLICY)
+    flags = [f"--audit-policy-file={folder / 'audit.yaml'}", f"--audit-log-path={folder / 'audit.log'}"]
+    with running_api_server(tmp_path_factory.mktemp("apiserver"), flags=flags) as server:
+        server.namespace(NAMESPACE)
+        server.node("gpu-1")
+        for manifest in yaml.safe_load_all((ROOT / "manifests" / "install.yaml").read_text()):
+            if manifest["kind"] in COLLECTIONS and manifest["metadata"]["name"] == "cpuplan-operator":
+                server.ensure(COLLECTIONS[manifest["kind"]], manifest)
+        kubeconfig = server.kubeconfig_for(server.token("cpuplan-operator", NAMESPACE))
+        yield Cluster(server, kubeconfig, folder / "audit.log")
+
+
+def command(cluster: Cluster, name: str, *, identity: str = "operator-0") -> list[str]:
+    """The operator with a ConfigMap and a Lease of that name."""
+    python = f"{ROOT / 'operator'}{os.pathsep}{ROOT}"
+    flags = [
+        *("--namespace", NAMESPACE, "--configmap", name, "--lease", name, "--identity", identity),
+        *("--kubeconfig", str(cluster.kubeconfig), "--metrics-address", "127.0.0.1:0"),
+        *("--write-interval-seconds", "0.1", "--lease-seconds", "3"),
+    ]
+    start = "import sys; from cpuplan.cli.main import main; sys.exit(main())"
+    return ["env", f"PYTHONPATH={python}", sys.executable, "-W", "error", "-c", start, "operator", *flags]
+
+
+@contextmanager
+def running(
+    cluster: Cluster, name: str, log: Path, *, identity: str = "operator-0"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The operator at work."""
+    with running_process(command(cluster, name, identity=identity), log) as process:
+        yield process
+
+
+def test_pods_are_followed_from_their_plan_to_their_end(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.pod("follow", "early")
+    cluster.plan("follow", "early")
+    with running(cluster, "follow", tmp_path / "log"):
+        until(lambda: "follow/early" in cluster.indexed("follow"))
+        cluster.pod("follow", "late")
+        cluster.plan("follow", "late")
+        until(lambda: "follow/late" in cluster.indexed("follow"))
+        cluster.plan("follow", "late", generation=2)
+        until(lambda: cluster.indexed("follow")["follow/late"]["plan"]["generation"] == 2)
+        until(lambda: "PlanChanged" in cluster.events("follow"))
+        unlabelled = {"metadata": {"labels": {"cpuplan.dev/managed": None}}}
+        cluster.server.must("PATCH", "/api/v1/namespaces/follow/pods/early", unlabelled, content_type=MERGE)
+        until(lambda: "follow/early" not in cluster.indexed("follow"))
+        options = {"gracePeriodSeconds": 0}
+        cluster.server.must("DELETE", "/api/v1/namespaces/follow/pods/late", options)
+        until(lambda: not any(name.startswith("follow/") for name in cluster.indexed("follow")))
+    reasons = cluster.events("follow")
+    assert reasons == ["InitContainerMissing", "InitContainerMissing", "PlanChanged", "PlanMade", "PlanMade"]
+
+
+def test_pods_are_selected_by_the_server_and_never_written(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.pod("selected", "llm-0")
+    cluster.plan("selected", "llm-0")
+    with running(cluster, "selected", tmp_path / "log"):
+        until(lambda: "selected/llm-0" in cluster.indexed("selected"))
+        until(lambda: any(line["verb"] == "watch" for line in cluster.requests()))
+    requests = cluster.requests()
+    of_all_pods = [line["requestURI"] for line in requests if line["requestURI"].startswith("/api/v1/pods")]
+    assert of_all_pods
+    assert all("labelSelector=cpuplan.dev" in address for address in of_all_pods)
+    written = {line["objectRef"]["resource"] for line in requests if line["verb"] not in ("get", "list", "watch")}
+    assert written == {"configmaps", "events", "leases", "selfsubjectaccessreviews"}
+    assert [line["requestURI"] for line in requests if line["responseStatus"]["code"] == 403] == []
+
+
+def test_a_kill_changes_nothing_and_a_restart_finds_everything_in_place(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.pod("killed", "llm-0")
+    cluster.plan("killed", "llm-0")
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/killed"
+    pod_path = "/api/v1/namespaces/killed/pods/llm-0"
+    with running(cluster, "killed", tmp_path / "log") as process:
+        until(lambda: cluster.events("killed") == ["InitContainerMissing", "PlanMade"])
+        process.kill()
+        process.wait()
+    before = cluster.server.must("GET", path), cluster.server.must("GET", pod_path)
+    with running(cluster, "killed", tmp_path / "log-2"):
+        posts = [f"/api/v1/namespaces/killed/events {code}" for code in (201, 201, 409, 409)]
+        until(lambda: event_posts(cluster, "killed") == posts)
+    assert (cluster.server.must("GET", path), cluster.server.must("GET", pod_path)) == before
+    assert cluster.events("killed") == ["InitContainerMissing", "PlanMade"]
+
+
+def event_posts(cluster: Cluster, namespace: str) -> list[str]:
+    """Address and answer of every Event that the operator posted, sorted."""
+    posts = [line for line in cluster.requests() if line["requestURI"] == f"/api/v1/namespaces/{namespace}/events"]
+    return sorted(
+        f"{line['requestURI']} {line['responseStatus']['code']}" for line in posts if line["verb"] == "create"
+    )
+
+
+def test_sigterm_ends_the_process_in_order_and_gives_the_lease_back(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster, "ended", tmp_path / "log") as process:
+        until(lambda: cluster.holder("ended") == "operator-0" and (tmp_path / "log").read_text().count("listed") == 1)
+        process.terminate()
+        assert process.wait(20) == 0
+    assert cluster.holder("ended") == ""
+
+
+def test_a_process_that_stands_by_ends_at_once_when_told(cluster: Cluster, tmp_path: Path) -> None:
+    with running(cluster, "standby", tmp_path / "log"):
+        until(lambda: cluster.holder("standby") == "operator-0")
+        with running(cluster, "standby", tmp_path / "log-2", identity="operator-1") as second:
+            until(lambda: "standing by" in (tmp_path / "log-2").read_text())
+            second.terminate()
+            assert second.wait(20) == 0
+    assert "holder=operator-0" in (tmp_path / "log-2").read_text()
+
+
+def test_the_loss_of_the_lease_ends_the_process(cluster: Cluster, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/lost"
+    taken = {"spec": {"holderIdentity": "operator-1", "leaseDurationSeconds": 60}}
+    with running(cluster, "lost", log) as process:
+        until(lambda: cluster.holder("lost") == "operator-0")
+        cluster.server.must("PATCH", path, taken, content_type=MERGE)
+        assert process.wait(20) == 1
+    assert "lease cpuplan/lost is held by operator-1 now" in log.read_text()
+    assert cluster.holder("lost") == "operator-1"
+
+
+def test_an_account_without_rights_ends_the_process_with_one_sentence(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], restored_logging: None
+) -> None:
+    kubeconfig = cluster.server.kubeconfig_for(cluster.server.token("nobody", NAMESPACE))
+    assert main(["operator", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)]) == 2
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert "the operator's account may not list pods in all namespaces; watch pods in all namespaces;" in sentence
+    assert sentence.endswith(": bind it to the roles of the chart")
+
+
+def test_a_missing_kubeconfig_ends_the_process_with_one_sentence(
+    capsys: pytest.CaptureFixture[str], restored_logging: None
+) -> None:
+    assert main(["operator", "--namespace", NAMESPACE, "--kubeconfig", "/nowhere"]) == 2
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert sentence.endswith(" kubeconfig /nowhere does not exist; give an existing file")
+
+
+def test_an_api_server_that_does_not_answer_ends_the_process_with_one_sentence(
+    api: FakeApi, kubeconfig: Path, capsys: pytest.CaptureFixture[str], restored_logging: None
+) -> None:
+    nobody = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9", kubeconfig.read_text())
+    kubeconfig.write_text(nobody)
+    assert main(["operator", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)]) == 1
+    sentence = capsys.readouterr().err.splitlines()[-1]
+    assert sentence.endswith("Connection refused; is the API server up, and may this pod reach it?")
