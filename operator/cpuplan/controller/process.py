@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import kopf
-from kopf._core.engines.peering import Identity
 import urllib3
+from kopf._core.engines.peering import Identity
 
 from ..kube.client import KubeClient
 from ..kube.connection import Connection, connect
