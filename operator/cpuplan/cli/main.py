@@ -9,7 +9,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import NoReturn, Protocol, cast
@@ -17,6 +18,8 @@ from typing import NoReturn, Protocol, cast
 from .. import __version__
 from ..model.errors import CpuPlanError, HostReadError
 from .errors import FAILED, WRONG_USAGE, CliError
+
+_PACKAGE = "cpuplan"
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells report it (128 + SIGINT)."""
@@ -53,6 +56,10 @@ SUBCOMMANDS: dict[str, _Entry] = {
 }
 
 
+class _MissingPackageError(CliError):
+    """A package of an extra is not installed; the text goes on from the command's name."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line as one sentence."""
 
@@ -66,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prog = _program_name()
     try:
         return _dispatch(prog, words)
+    except _MissingPackageError as error:
+        return _complain(f"{_with_subcommand(prog, words)} {error}", error.exit_code)
     except CliError as error:
         return _complain(f"{_with_subcommand(prog, words)}: {error}", error.exit_code)
     except (CpuPlanError, HostReadError) as error:
@@ -83,31 +92,33 @@ def _dispatch(prog: str, words: list[str]) -> int:
     parser = _Parser(prog=prog, description="Plans which CPUs an inference server's threads use.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"cpuplan {__version__}")
     subparsers = parser.add_subparsers(dest="subcommand", metavar="COMMAND", required=True, parser_class=_Parser)
-    chosen: Subcommand | None = None
-    for entry_name, entry in SUBCOMMANDS.items():
-        subparser = subparsers.add_parser(entry_name, help=entry.help, description=entry.help, allow_abbrev=False)
-        if entry_name == name:
-            chosen = _load(entry_name, entry)
-            chosen.add_arguments(subparser)
-    namespace = parser.parse_args(words)
-    if chosen is None:
-        parser.error(f"no command among {words}")
-    exit_code = chosen.run(namespace)
+    with _missing_packages_named(name):
+        chosen: Subcommand | None = None
+        for entry_name, entry in SUBCOMMANDS.items():
+            subparser = subparsers.add_parser(entry_name, help=entry.help, description=entry.help, allow_abbrev=False)
+            if entry_name == name:
+                chosen = cast("Subcommand", importlib.import_module(f"{_PACKAGE}.{entry.module}"))
+                chosen.add_arguments(subparser)
+        namespace = parser.parse_args(words)
+        if chosen is None:
+            parser.error(f"the command has to come first, got {words[0]}")
+        exit_code = chosen.run(namespace)
     sys.stdout.flush()
     return exit_code
 
 
-def _load(name: str, entry: _Entry) -> Subcommand:
-    package = __name__.split(".", maxsplit=1)[0]
+@contextmanager
+def _missing_packages_named(name: str) -> Iterator[None]:
+    """Turns the lack of an extra's package into the sentence that says which extra has it."""
     try:
-        return cast("Subcommand", importlib.import_module(f"{package}.{entry.module}"))
+        yield
     except ModuleNotFoundError as error:
+        entry = SUBCOMMANDS.get(name)
         missing = (error.name or "").split(".", maxsplit=1)[0]
-        if entry.extra is None or missing == package:
+        if entry is None or entry.extra is None or missing == _PACKAGE:
             raise
-        raise CliError(
-            f"cpuplan {name} needs the package {missing}, which is not installed: pip install 'cpuplan[{entry.extra}]'",
-            WRONG_USAGE,
+        raise _MissingPackageError(
+            f"needs the package {missing}, which is not installed: pip install 'cpuplan[{entry.extra}]'", WRONG_USAGE
         ) from error
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ..host.affinity import PINNABLE
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
+from ..inprocess.budget import budget_of
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.plan import CpuPlan, usable_count
 from ..model.topology import normalise_address
@@ -19,8 +20,7 @@ from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
-from .roots import add_root_arguments, chosen_root, read_allowance
-from .show import effective_mask
+from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
 
 _NO_DEVICE = "-"
 _WORKER = re.compile(r"[0-9]{1,4}|-", re.ASCII)
@@ -136,6 +136,7 @@ def _document(
             "encodeWorkers": pools.encode_workers,
             "copyWorkers": pools.copy_workers,
         },
+        "shortage": budget_of(plan, len(addresses)).shortage,
         "confidence": str(confidence.level),
         "findings": [{"test": f.test, "sentence": f.sentence} for f in confidence.findings],
     }
@@ -156,6 +157,9 @@ def _blocks(
         ("pools float on", format_cpu_list(plan.mask - plan.pinned)),
         ("confidence", str(confidence.level)),
     ]
+    shortage = budget_of(plan, len(addresses)).shortage
+    if shortage is not None:
+        facts.append(("shortage", shortage))
     facts.extend(("unknown device", f"{address}: sysfs has no such function") for address in unknown)
     facts.extend((finding.test, finding.sentence) for finding in confidence.findings)
     blocks: list[Block] = [Facts("", tuple(facts))]

@@ -103,7 +103,8 @@ def start_selftest(*, host_part: bool = True, device_part: bool = False) -> Self
         return None
     part = "all" if host_part and device_part else "device" if device_part else "host"
     limit_seconds = WITH_DEVICE_SECONDS if device_part else HOST_PART_SECONDS
-    command = [sys.executable, "-m", "hostflag_native", "selftest", "--part", part]
+    # -P: nothing of that name in the working directory is taken for it.
+    command = [sys.executable, "-P", "-m", "hostflag_native", "selftest", "--part", part]
     # It would write the termination log itself; here that is the caller's.
     command += ["--time-limit", str(limit_seconds), "--termination-log", ""]
     return SelfTest(command, limit_seconds + GRACE_SECONDS)

@@ -14,7 +14,7 @@ from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import cores_of
 from .output import Block, Facts, Table, print_blocks
-from .roots import Allowance, add_root_arguments, chosen_root, read_allowance
+from .roots import Allowance, add_root_arguments, chosen_root, effective_mask, read_allowance
 
 # Vendors of PCI functions in GPU classes, by their id in the PCI id registry (pci-ids.ucw.cz).
 VENDORS = {
@@ -59,11 +59,6 @@ def run(namespace: argparse.Namespace) -> int:
 def vendor_name(vendor: str) -> str:
     """The vendor's name for its sysfs id, the id itself where it is not known here."""
     return VENDORS.get(vendor, vendor)
-
-
-def effective_mask(topology: HostTopology, allowance: Allowance) -> frozenset[int]:
-    """The CPUs that may be planned with: the mask, else the cpuset, else every online CPU."""
-    return allowance.mask or allowance.cpuset or topology.online
 
 
 def machine_document(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> dict[str, Any]:

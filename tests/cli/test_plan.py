@@ -1,0 +1,104 @@
+"""`cpuplan plan`: the plan for any tree, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cpuplan.host.root import HostRoot
+from cpuplan.model.plan import CpuPlan
+from tests.cli.answers import Answer
+from tests.conftest import TreeOf
+
+Command = Callable[..., Answer]
+
+
+def test_the_plan_of_the_readme_is_made(cpuplan: Command, server: HostRoot) -> None:
+    words = ["--setting", "auto", "--device", "0000:1b:00.0", "--sysfs-root", server.sys, "--mask", "0-31"]
+
+    answer = cpuplan("plan", *words, "--quota", "12.5")
+
+    assert (answer.exit_code, answer.complaint) == (0, "")
+    wanted = {"reason": "pinned", "mask": "0-31 (32 CPUs)", "quota": "12.5 CPUs", "usable": "12 CPUs at once"}
+    assert wanted.items() <= answer.facts.items()
+    assert (answer.facts["pinned"], answer.facts["result CPU"], answer.facts["pools float on"]) == (
+        "0,31",
+        "31",
+        "1-30",
+    )
+    assert "0       0000:1b:00.0  0     core 0 of NUMA node 0 for GPU 0000:1b:00.0" in answer.output
+    assert "Pools on the 10 CPUs left" in answer.output
+
+
+def test_the_json_reads_back_as_the_plan(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("plan", "--device", "1B:00.0", "--device", "9d:00.0", "--sysfs-root", server.sys, "-o", "json")
+
+    plan, shown = CpuPlan.from_json(answer.output), answer.document
+    assert [sorted(worker.cpus) for worker in plan.workers if worker] == [[0, 112], [56, 168]]
+    assert shown["addresses"] == ["0000:1b:00.0", "0000:9d:00.0"]
+    assert shown["pools"] == {
+        "left": plan.left,
+        "preprocessThreads": plan.preprocess_threads,
+        "pngThreads": plan.png_threads,
+        "encodeWorkers": plan.encode_workers,
+        "copyWorkers": plan.copy_workers,
+    }
+
+
+@pytest.mark.parametrize(
+    ("workers", "addresses"),
+    [
+        ("0,0,1,-", ["0000:1b:00.0", "0000:1b:00.0", "0000:43:00.0", None]),
+        ("1, 0", ["0000:43:00.0", "0000:1b:00.0"]),
+        ("-", [None]),
+    ],
+)
+def test_workers_name_devices_by_their_place(
+    cpuplan: Command, server: HostRoot, workers: str, addresses: list[str | None]
+) -> None:
+    words = ["--device", "1b:00.0", "--device", "43:00.0", "--sysfs-root", server.sys, "-o", "json"]
+
+    assert cpuplan("plan", *words, f"--workers={workers}").document["addresses"] == addresses
+
+
+def test_without_mask_and_quota_the_trees_own_count(cpuplan: Command, server: HostRoot) -> None:
+    shown = cpuplan("plan", "--device", "1b:00.0", "--sysfs-root", server.sys, "-o", "json").document
+
+    assert (shown["mask"], shown["quota"], shown["usable"]) == ("0-223", None, 224)
+
+
+def test_no_limit_can_be_asked_for(cpuplan: Command, server: HostRoot) -> None:
+    shown = cpuplan("plan", "--quota", "none", "--mask", "0-7", "--sysfs-root", server.sys, "-o", "json").document
+
+    assert (shown["quota"], shown["usable"], shown["reason"]) == (None, 8, "nothing-to-place")
+
+
+def test_what_cannot_be_pinned_is_a_plan_with_the_reason(cpuplan: Command, own_machine: TreeOf) -> None:
+    root = own_machine("small-vm")
+
+    answer = cpuplan("plan", "--device", "0000:00:1e.0", "--sysfs-root", root.sys)
+
+    assert (answer.exit_code, answer.facts["reason"]) == (0, "would-pin-all")
+    assert answer.facts["confidence"] == "unknown"
+
+
+def test_a_device_that_sysfs_does_not_know_is_said(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("plan", "--device", "ff:00.0", "--sysfs-root", server.sys)
+
+    assert answer.facts["unknown device"] == "0000:ff:00.0: sysfs has no such function"
+
+
+def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, server: HostRoot) -> None:
+    words = ["--device", "1b:00.0", "--device", "43:00.0", "--quota", "2", "--sysfs-root", server.sys]
+
+    assert cpuplan("plan", *words).facts["shortage"].startswith("2 usable CPUs are too few for 2 workers")
+
+
+def test_a_cpu_number_is_planned_or_refused_with_both_numbers(cpuplan: Command, server: HostRoot) -> None:
+    words = ["--device", "1b:00.0", "--device", "43:00.0", "--mask", "0-3", "--sysfs-root", server.sys]
+
+    assert cpuplan("plan", "--setting", "1", *words).facts["pinned"] == "1-3"
+    refused = cpuplan("plan", "--setting", "2", *words)
+    assert refused.exit_code == 1
+    assert "2 workers need a core each, 1 are free from CPU 2 up (2)" in refused.sentence

@@ -1,0 +1,147 @@
+"""`cpuplan show` on this machine and on trees."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cpuplan.cli.output import Facts, Table, print_blocks
+from cpuplan.host.affinity import process_mask, usable_cpus
+from cpuplan.host.root import HostRoot
+from cpuplan.model.cpulist import format_cpu_list
+from tests.cli.answers import Answer
+from tests.conftest import TreeOf
+from tests.machines import machine_names, write_machine
+
+Command = Callable[..., Answer]
+
+
+def test_this_machine_is_shown_with_what_this_process_may_use(cpuplan: Command) -> None:
+    answer = cpuplan("show")
+
+    assert (answer.exit_code, answer.complaint) == (0, "")
+    assert answer.facts["mask"] == f"{format_cpu_list(process_mask())} ({len(process_mask())} CPUs)"
+    assert answer.facts["usable"].startswith(f"{usable_cpus()} of {len(process_mask())} CPUs at once")
+
+
+def test_a_folder_that_stands_for_sys_is_shown(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("show", "--sysfs-root", server.sys)
+
+    assert answer.facts["CPUs"] == "224 online (0-223) on 112 cores"
+    assert "0     0-55,112-167    56" in answer.output
+    assert "0000:9d:00.0  NVIDIA  0x030200  1     56-111,168-223" in answer.output
+
+
+def test_a_folder_that_holds_sys_is_shown_alike(cpuplan: Command, server: HostRoot) -> None:
+    assert cpuplan("show", "--sysfs-root", server.sys.parent) == cpuplan("show", "--sysfs-root", server.sys)
+
+
+def test_the_json_has_the_same_facts(cpuplan: Command, server: HostRoot) -> None:
+    shown = cpuplan("show", "--sysfs-root", server.sys, "-o", "json").document
+
+    assert (shown["online"], len(shown["cores"]), shown["cores"][0]) == ("0-223", 112, "0,112")
+    assert shown["nodes"][1] == {"node": 1, "cpus": "56-111,168-223", "distances": [32, 10]}
+    assert [device["node"] for device in shown["devices"]].count("1") == 4
+    assert (shown["quota"], shown["quotaSetBy"], shown["usable"]) == (None, None, 224)
+    assert shown["confidence"]["level"] == "consistent"
+
+
+def test_the_cgroup_that_sets_the_quota_is_named(cpuplan: Command, tmp_path: Path) -> None:
+    root = write_machine("h100-server", tmp_path / "host")
+    pod = root.cgroup / "kubepods" / "pod1"
+    (pod / "engine").mkdir(parents=True)
+    (pod / "cpu.max").write_text("250000 100000\n")
+    (pod / "engine" / "cpu.max").write_text("800000 100000\n")
+    (root.proc / "self" / "cgroup").write_text("0::/kubepods/pod1/engine\n")
+
+    shown = cpuplan("show", "--sysfs-root", root.sys, "-o", "json").document
+
+    assert (shown["quota"], shown["quotaSetBy"], shown["usable"]) == (2.5, str(pod), 2)
+
+
+def test_a_tree_without_proc_is_not_mixed_with_this_machine(cpuplan: Command, server: HostRoot, tmp_path: Path) -> None:
+    shutil.copytree(server.sys, tmp_path / "sys")
+
+    shown = cpuplan("show", "--sysfs-root", tmp_path / "sys", "-o", "json").document
+
+    assert (shown["mask"], shown["quota"], shown["usable"]) == (None, None, 224)
+
+
+def test_isolated_cpus_and_what_is_wrong_with_a_machine_are_said(cpuplan: Command, own_machine: TreeOf) -> None:
+    answer = cpuplan("show", "--sysfs-root", own_machine("vm-without-locality").sys)
+
+    assert answer.facts["confidence"] == "unknown"
+    assert "numa-node-unknown  the firmware names no NUMA node for" in answer.output
+    assert "isolated" in cpuplan("show", "--sysfs-root", own_machine("worn-server").sys).facts
+
+
+def test_why_names_file_and_value_of_every_fact(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("show", "--why", "--sysfs-root", server.sys)
+
+    wanted = [
+        f"{server.cpu_folder}/online",
+        f"{server.cpu_folder}/cpu0/topology/thread_siblings_list",
+        f"{server.node_folder}/node1/cpulist",
+        f"{server.pci_folder}/0000:9d:00.0/numa_node",
+        f"{server.pci_folder}/0000:9d:00.0/local_cpulist",
+    ]
+    assert [path for path in wanted if path not in answer.output] == []
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_described_machine_is_shown(cpuplan: Command, own_machine: TreeOf, name: str) -> None:
+    root = own_machine(name)
+
+    assert cpuplan("show", "--why", "--sysfs-root", root.sys).exit_code == 0
+    assert json.loads(cpuplan("show", "-o", "json", "--sysfs-root", root.sys).output)["online"]
+
+
+class Terminal:
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+LONG = "a sentence that is longer than the narrow terminal on which it has to be read by a person in a hurry"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("hidden", ["nothing.hidden", "rich.console"], ids=["with rich", "without rich"])
+def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, columns: int, hidden: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setitem(sys.modules, hidden, None)
+    terminal = Terminal()
+
+    print_blocks([Facts("", (("why", LONG),)), Table("Rows", ("ID", "WHY"), (("0", LONG),))], terminal)  # type: ignore[arg-type]
+
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.text)
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    assert shown.split().count("hurry") == 2
+
+
+def test_what_is_no_terminal_gets_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_blocks([Table("Rows", ("ID", "WHY"), (("0", LONG), ("1", LONG)))])
+
+    assert capsys.readouterr().out == f"Rows\nID  WHY\n0   {LONG}\n1   {LONG}\n"
