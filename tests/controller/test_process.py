@@ -68,10 +68,10 @@ class Cluster:
         return {name: entry for text in data.values() for name, entry in json.loads(text).items()}
 
     def events(self, namespace: str) -> list[str]:
-        """The reasons of all Events on pods, sorted."""
-        return sorted(
-            event["reason"] for event in self.server.must("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
-        )
+        """The reasons of all Events of the operator, sorted."""
+        path = f"/api/v1/namespaces/{namespace}/events"
+        found = self.server.must("GET", path, query={"fieldSelector": "source=cpuplan-operator"})
+        return sorted(event["reason"] for event in found["items"])
 
     def holder(self, lease: str) -> str:
         """Who holds the Lease."""
