@@ -11,10 +11,10 @@ LIMIT_SECONDS = 20
 
 
 @contextmanager
-def waiting_thread(name: str = "waiting") -> Iterator[int]:
+def waiting_thread() -> Iterator[int]:
     """The kernel id of a thread that lives as long as the block."""
     is_done = threading.Event()
-    thread = threading.Thread(target=is_done.wait, name=name, daemon=True)
+    thread = threading.Thread(target=is_done.wait, daemon=True)
     thread.start()
     thread_id = thread.native_id
     assert thread_id is not None

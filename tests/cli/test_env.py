@@ -1,0 +1,117 @@
+"""`cpuplan env`: the plan as variables and arguments."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cpuplan.inprocess.environment import THREAD_VARIABLES
+from cpuplan.model.podplan import PodPlan
+from tests.cli.answers import Answer
+from tests.podvolume import PodVolume
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def env(cpuplan: Command, volume: PodVolume, plan_here: PodPlan) -> Command:
+    """`cpuplan env` in the pod whose plan has two workers, on GPUs that this machine does not have."""
+    volume.publish_plan(plan_here)
+    return lambda *words: cpuplan("env", "--plan-dir", volume.folder, *words)
+
+
+def test_a_shell_can_take_the_variables(env: Command) -> None:
+    answer = env()
+
+    done = subprocess.run(
+        ["sh", "-ec", f"{answer.output}echo $OMP_NUM_THREADS $TOKIO_WORKER_THREADS"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "9 9\n"
+    assert len(answer.output.splitlines()) == len(THREAD_VARIABLES)
+
+
+def test_what_is_set_already_is_not_printed(env: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+
+    answer = env()
+
+    assert "OMP_NUM_THREADS" not in answer.output
+    assert "export MKL_NUM_THREADS=9\n" in answer.output
+
+
+def test_openmp_gets_one_place_off_the_pinned_cpus(env: Command) -> None:
+    """Pinned are 0,55-56,112,168 of 0-223."""
+    assert env("-o", "omp").output.splitlines() == [
+        "export OMP_NUM_THREADS=9",
+        "export OMP_PLACES='{1:54,57:55,113:54,169:55}'",
+        "export OMP_PROC_BIND=true",
+    ]
+
+
+def test_taskset_gets_the_pools_cpus(env: Command) -> None:
+    assert env("-o", "taskset").output == "--cpu-list 1-54,57-111,113-166,169-223\n"
+
+
+def test_vllm_gets_one_list_per_gpu_with_its_step_cpus(env: Command) -> None:
+    """The GPUs are not in this machine's sysfs, so their nodes are unknown and every pool CPU is near enough."""
+    assert env("-o", "vllm").output == (
+        "--numa-bind --numa-bind-cpus 0-54,57-166,169-223 1-54,56-111,113-166,168-223\n"
+    )
+
+
+def test_torchrun_and_sglang_get_what_is_known(env: Command) -> None:
+    assert env("-o", "torchrun").output == "--nproc-per-node=2\n"
+    nothing = env("-o", "sglang")
+    assert nothing.output == "\n"
+    assert nothing.sentence.startswith("cpuplan: no arguments: ")
+
+
+def test_the_json_has_the_budget_and_the_origin(env: Command) -> None:
+    shown = env("-o", "json").document
+
+    assert (shown["origin"], shown["threads"], shown["notPublished"]) == (
+        "plan generation 1 of container engine",
+        9,
+        None,
+    )
+    assert shown["budget"] == {
+        "usable": 24,
+        "pinned": 5,
+        "preprocess": 4,
+        "encode": 16,
+        "copy": 18,
+        "remains": -3,
+        "needed": 6,
+        "shortage": None,
+    }
+    assert [worker["address"] for worker in shown["workers"]] == ["0000:1b:00.0", "0000:9d:00.0"]
+
+
+def test_without_a_plan_there_are_variables_but_no_arguments(cpuplan: Command, tmp_path: Path) -> None:
+    words = ["env", "--plan-dir", tmp_path]
+
+    assert cpuplan(*words).output.startswith("export OMP_NUM_THREADS=")
+    answer = cpuplan(*words, "-o", "vllm")
+    assert (answer.exit_code, answer.output) == (0, "\n")
+    assert answer.sentence == (
+        f"cpuplan: no arguments: no published plan: {tmp_path}/plan cannot be read: the pod has no plan volume there"
+    )
+    assert cpuplan(*words, "-o", "json").document["notPublished"] == "no-volume"
+
+
+def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, volume: PodVolume, plan_here: PodPlan) -> None:
+    volume.publish_plan(small_quota(plan_here))
+
+    answer = cpuplan("env", "--plan-dir", volume.folder)
+
+    assert answer.sentence.startswith("cpuplan: 3 usable CPUs are too few for 2 workers: ")
+
+
+def small_quota(plan: PodPlan) -> PodPlan:
+    return PodPlan.from_json(plan.to_json().replace('"quota":24.0,"usable":24', '"quota":3.0,"usable":3'))
