@@ -103,15 +103,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def command(cluster: Cluster, name: str, *, identity: str = "operator-0") -> list[str]:
-    """The operator with a ConfigMap and a Lease of that name."""
+    """The operator with a ConfigMap and a Lease of that name, under a user without a name, as in a container."""
     python = f"{ROOT / 'operator'}{os.pathsep}{ROOT}"
     flags = [
         *("--namespace", NAMESPACE, "--configmap", name, "--lease", name, "--identity", identity),
         *("--kubeconfig", str(cluster.kubeconfig), "--metrics-address", "127.0.0.1:0"),
         *("--write-interval-seconds", "0.1", "--lease-seconds", "3"),
     ]
-    start = "import sys; from cpuplan.cli.main import main; sys.exit(main())"
-    return ["env", f"PYTHONPATH={python}", sys.executable, "-W", "error", "-c", start, "operator", *flags]
+    nameless = "import pwd; pwd.getpwuid = {}.__getitem__"
+    start = f"{nameless}; import sys; from cpuplan.cli.main import main; sys.exit(main())"
+    unset = [f"--unset={variable}" for variable in ("LOGNAME", "USER", "LNAME", "USERNAME")]
+    return ["env", *unset, f"PYTHONPATH={python}", sys.executable, "-W", "error", "-c", start, "operator", *flags]
 
 
 @contextmanager
