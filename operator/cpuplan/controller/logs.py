@@ -34,7 +34,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     """Sends all logging of the process to `stream` (standard error), from `level` up.
 
     kopf tells at info what it does for every resource, and at error what it then retries by itself: below
-    debug only its warnings are passed on, as warnings.
+    debug only its warnings are passed on, as warnings. urllib3 warns of each try; what comes of it is told by us.
     """
     is_debug = level == "debug"
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -45,7 +45,7 @@ def configure_logging(level: str, stream: TextIO | None = None) -> None:
     root.setLevel(level.upper())
     logging.getLogger("kopf").setLevel(logging.DEBUG if is_debug else logging.WARNING)
     for name in ("asyncio", "urllib3", "kubernetes", "aiohttp"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger(name).setLevel(logging.WARNING if is_debug else logging.ERROR)
 
 
 def _as_warning_from_kopf(record: logging.LogRecord) -> bool:
