@@ -18,6 +18,9 @@ ANSWER_SECONDS = 20.0
 START_SECONDS = 90.0
 """Limit for our engine to answer; it takes about 5 s on an idle two-core machine."""
 
+POLL_SECONDS = 0.2
+"""Pause between two looks at an engine that is starting."""
+
 STOP_SECONDS = 60.0
 """How long our engine may take to stop its containers and itself before it is killed."""
 
@@ -130,19 +133,15 @@ def start(place: EnginePlace) -> Engine:
     place.data_root.mkdir(parents=True)
     place.run_dir.mkdir(parents=True)
     log = places.logs_dir() / "dockerd.log"
-    with step(f"starting a Docker engine on {place.socket}"), log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            _command(place), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-        identity = process_identity.identify(process.pid)
-        if identity is not None:
-            identity.write(place.identity)
+    with step(f"starting a Docker engine on {place.socket}"):
+        daemon = process_identity.start_daemon(_command(place), log)
+        daemon.write(place.identity)
         deadline = time.monotonic() + START_SECONDS
         while not _answers(f"unix://{place.socket}"):
-            if process.poll() is not None or time.monotonic() > deadline:
-                ending = f"ended with code {process.returncode}" if process.poll() is not None else "does not answer"
+            if not daemon.is_running() or time.monotonic() > deadline:
+                ending = "does not answer" if daemon.is_running() else "has ended"
                 raise ClusterError(f"dockerd {ending}; the last lines of {log}:\n{tail(log.read_text('utf-8'))}")
-            time.sleep(0.2)
+            time.sleep(POLL_SECONDS)
     return Engine(f"unix://{place.socket}", is_ours=True)
 
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +75,11 @@ class Cluster:
         return self.clients.helm(*arguments, limit_seconds=limit_seconds)
 
     def image(self) -> str:
-        """The product image, which every node has (or can pull) afterwards."""
+        """The product image, built once in a run, which every node has (or can pull) afterwards."""
         if self.kind is None:
             named = os.environ.get(IMAGE)
             return named or pytest.skip(f"needs our image on the nodes: set {IMAGE} to one that they can pull")
-        image = productimage.ensure(self.kind.engine)
-        self.kind.load_image(image)
-        return image
+        return _loaded_image(self.kind)
 
     def install_chart(self, values: Mapping[str, Any] | None = None, *, files: Sequence[Path] = ()) -> None:
         """Installs our chart, or changes the installed one to exactly these values, and waits until all is ready."""
@@ -173,6 +172,13 @@ class Cluster:
     @property
     def _own(self) -> KindCluster:
         return self.kind or pytest.skip(NEEDS_KIND)
+
+
+@cache
+def _loaded_image(kind: KindCluster) -> str:
+    image = productimage.ensure(kind.engine)
+    kind.load_image(image)
+    return image
 
 
 @pytest.fixture(scope="session")

@@ -175,20 +175,31 @@ def _rules(program: str, table: str) -> str:
     return subprocess.run([saver, "-t", table], check=False, capture_output=True, text=True).stdout
 
 
+def docker_rules(saved: str) -> tuple[list[str], list[str]]:
+    """Of one table as `iptables-save` prints it: dockerd's chains, and the rules elsewhere that are dockerd's.
+
+    A rule is dockerd's that names one of its chains or bridges.
+    """
+    chains = re.findall(r"^:(DOCKER\S*)", saved, re.MULTILINE)
+    rules = [
+        line
+        for line in saved.splitlines()
+        if line.startswith("-A ")
+        and line.split()[1] not in chains
+        and any(word in chains or _DOCKER_BRIDGE.fullmatch(word) for word in line.split())
+    ]
+    return chains, rules
+
+
 def _remove_rules(program: str, forward_policy: str) -> None:
     """Removes dockerd's chains, the rules that jump to them or name its bridges, and its FORWARD policy."""
     for table in ("filter", "nat", "raw"):
-        rules = _rules(program, table)
-        chains = re.findall(r"^:(DOCKER\S*)", rules, re.MULTILINE)
-        for chain in chains:
-            run([program, "-t", table, "-F", chain], log="engine")
-        for rule in _rules(program, table).splitlines():
-            if rule.startswith("-A ") and re.search(
-                rf"DOCKER|\b({_DOCKER_BRIDGE.pattern})\b|-s 172\.\S+ ! -o br-", rule
-            ):
-                run([program, "-t", table, "-D", *rule.split()[1:]], log="engine")
-        for chain in chains:
-            run([program, "-t", table, "-X", chain], log="engine")
+        chains, rules = docker_rules(_rules(program, table))
+        for rule in rules:
+            run([program, "-t", table, "-D", *rule.split()[1:]], log="engine")
+        for action in ("-F", "-X"):
+            for chain in chains:
+                run([program, "-t", table, action, chain], log="engine")
     if re.search(r"^:FORWARD (?!-)", _rules(program, "filter"), re.MULTILINE):
         run([program, "-P", "FORWARD", forward_policy], log="engine")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -38,11 +40,40 @@ def identify(pid: int) -> ProcessIdentity | None:
     Source: proc_pid_stat(5), fields 3 (state) and 22 (starttime); the second field may contain blanks.
     """
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        fields = _stat_fields(pid)
     except OSError:
         return None
-    return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), boot_id)
+    return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), _boot_id())
+
+
+def _stat_fields(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+
+
+def start_daemon(command: Sequence[str], log: Path) -> ProcessIdentity:
+    """Starts a program that outlives us, in a session of its own, with both its outputs in `log`.
+
+    posix_spawn, since a Popen object would want to be waited for.
+
+    Raises:
+        ClusterError: no such program.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise ClusterError(f"{command[0]} is not installed")
+    outputs = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    pid = os.posix_spawn(program, list(command), os.environ, file_actions=outputs, setsid=True)
+    # Until it is waited for, even an ended child keeps its number, so this cannot be another's.
+    fields, boot_id = _stat_fields(pid), _boot_id()
+    return ProcessIdentity(pid, int(fields[19]), boot_id)
 
 
 def read(path: Path) -> ProcessIdentity | None:
