@@ -37,6 +37,7 @@ from .inforce import (
     say,
     warn,
 )
+from .reasons import budget_document
 
 _ARGUMENTS: dict[str, Callable[[tuple[DevicePlace, ...]], list[str]]] = {
     "vllm": vllm_arguments,
@@ -102,7 +103,6 @@ def _print_arguments(arguments: list[str], in_force: PlanInForce) -> None:
 def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
     """Everything as the JSON object that `-o json` prints."""
     plan = in_force.plan
-    budget = budget_of(plan, len(in_force.workers))
     publication = in_force.publication
     return {
         "origin": in_force.origin,
@@ -118,15 +118,6 @@ def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
             {"address": place.address, "node": place.node, "cpus": format_cpu_list(place.cpus)}
             for place in _places(in_force)
         ],
-        "budget": {
-            "usable": budget.usable,
-            "pinned": budget.pinned,
-            "preprocess": budget.preprocess,
-            "encode": budget.encode,
-            "copy": budget.copy,
-            "remains": budget.remains,
-            "needed": budget.needed,
-            "shortage": budget.shortage,
-        },
+        "budget": budget_document(budget_of(plan, len(in_force.workers))),
         "foreignBinders": [{"name": b.name, "seen": b.seen, "turnOff": b.turn_off} for b in foreign_binders()],
     }

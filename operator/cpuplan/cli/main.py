@@ -47,6 +47,7 @@ class _Entry:
 SUBCOMMANDS: dict[str, _Entry] = {
     "show": _Entry("cli.show", "topology, devices, mask, quota and usable CPUs of this machine or a tree"),
     "plan": _Entry("cli.plan", "the plan of a deployment on this machine or any sysfs tree, with reasons"),
+    "explain": _Entry("cli.explain", "why a pod's plan is what it is", "agent"),
     "env": _Entry("cli.env", "thread-count variables, also as arguments of vLLM, SGLang, torchrun, taskset"),
     "run": _Entry("cli.run", "run a command with thread-count variables from the plan"),
     "verify": _Entry("cli.verify", "compare the plan with where the threads may run"),

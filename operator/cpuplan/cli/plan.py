@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from ..host.affinity import PINNABLE
@@ -13,13 +14,16 @@ from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..inprocess.budget import budget_of
 from ..model.cpulist import format_cpu_list, parse_cpu_list
+from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.topology import normalise_address
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
+from ..planning.explain import Decision, Sentence, explain
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
+from .reasons import budget_document, reasons_document, reasons_table
 from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
 
 _NO_DEVICE = "-"
@@ -43,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mask", type=_cpus, metavar="CPUS", help="CPUs the processes may run on, like 0-31,64-95")
     parser.add_argument("--quota", type=_quota, metavar="CPUS", help="CPU limit, like 12.5; none is no limit")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument(
+        "--why", action="store_true", help="a reason for every CPU taken and every candidate passed over, with its file"
+    )
     add_root_arguments(parser)
 
 
@@ -55,21 +62,46 @@ def run(namespace: argparse.Namespace) -> int:
     mask = namespace.mask if namespace.mask is not None else effective_mask(topology, allowance)
     quota = allowance.limit.quota if namespace.quota is None else namespace.quota
     quota = None if quota == math.inf else quota
-    plan = plan_deployment(
-        namespace.setting,
+    gpus = topology.gpus_like(addresses)
+    try:
+        plan = plan_deployment(
+            namespace.setting,
+            addresses,
+            mask=mask,
+            usable=usable_count(len(mask), quota),
+            geometry=Geometry(gpus, topology.siblings_of),
+            is_pinnable=PINNABLE or root != HostRoot(),
+        )
+    except CpuPlanError as error:
+        if namespace.why and namespace.output == "table":
+            refused = Decision.of_error(namespace.setting, addresses, mask, quota, error)
+            print_blocks([reasons_table("Reasons", explain(refused, topology))])
+        raise
+    made = _Made(
+        plan,
         addresses,
-        mask=mask,
-        usable=usable_count(len(mask), quota),
-        geometry=Geometry(topology.gpus_like(addresses), topology.siblings_of),
-        is_pinnable=PINNABLE or root != HostRoot(),
+        quota,
+        [address for address in addresses if address is not None and topology.function(address) is None],
+        judge_topology(topology, gpus),
+        explain(Decision.of_plan(namespace.setting, addresses, plan, quota), topology) if namespace.why else (),
     )
-    unknown = [a for a in addresses if a is not None and topology.function(a) is None]
-    confidence = judge_topology(topology)
     if namespace.output == "json":
-        print(json.dumps(_document(plan, addresses, quota, unknown, confidence), indent=2))
+        print(json.dumps(_document(made), indent=2))
     else:
-        print_blocks(_blocks(plan, addresses, quota, unknown, confidence))
+        print_blocks(_blocks(made))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A plan, what it was made from, and its reasons where they were asked for."""
+
+    plan: CpuPlan
+    addresses: list[str | None]
+    quota: float | None
+    unknown: list[str]
+    confidence: Confidence
+    sentences: tuple[Sentence, ...]
 
 
 def worker_addresses(devices: list[str], workers: str | None) -> list[str | None]:
@@ -117,16 +149,14 @@ def _quota(text: str) -> float:
     return quota
 
 
-def _document(
-    plan: CpuPlan, addresses: list[str | None], quota: float | None, unknown: list[str], confidence: Confidence
-) -> dict[str, Any]:
+def _document(made: _Made) -> dict[str, Any]:
     """The plan as the JSON object that `-o json` prints: its own form, and what it came from."""
-    pools = plan.pools
+    plan, pools = made.plan, made.plan.pools
     document: dict[str, Any] = json.loads(plan.to_json())
     return document | {
-        "addresses": addresses,
-        "unknownDevices": unknown,
-        "quota": quota,
+        "addresses": made.addresses,
+        "unknownDevices": made.unknown,
+        "quota": made.quota,
         "pinned": format_cpu_list(plan.pinned),
         "poolCpus": format_cpu_list(plan.mask - plan.pinned),
         "pools": {
@@ -136,37 +166,36 @@ def _document(
             "encodeWorkers": pools.encode_workers,
             "copyWorkers": pools.copy_workers,
         },
-        "shortage": budget_of(plan, len(addresses)).shortage,
-        "confidence": str(confidence.level),
-        "findings": [{"test": f.test, "sentence": f.sentence} for f in confidence.findings],
+        "budget": budget_document(budget_of(plan, len(made.addresses))),
+        "confidence": str(made.confidence.level),
+        "findings": [{"test": f.test, "sentence": f.sentence} for f in made.confidence.findings],
+        "reasons": reasons_document(made.sentences),
     }
 
 
-def _blocks(
-    plan: CpuPlan, addresses: list[str | None], quota: float | None, unknown: list[str], confidence: Confidence
-) -> list[Block]:
-    pools = plan.pools
+def _blocks(made: _Made) -> list[Block]:
+    plan, pools = made.plan, made.plan.pools
     facts = [
         ("reason", plan.reason),
         ("why", plan.why),
         ("mask", f"{format_cpu_list(plan.mask)} ({len(plan.mask)} CPUs)"),
-        ("quota", "none" if quota is None else f"{quota:g} CPUs"),
+        ("quota", "none" if made.quota is None else f"{made.quota:g} CPUs"),
         ("usable", f"{plan.usable} CPUs at once"),
         ("pinned", format_cpu_list(plan.pinned) or "none"),
         ("result CPU", "none" if plan.result is None else str(plan.result)),
         ("pools float on", format_cpu_list(plan.mask - plan.pinned)),
-        ("confidence", str(confidence.level)),
+        ("confidence", str(made.confidence.level)),
     ]
-    shortage = budget_of(plan, len(addresses)).shortage
+    shortage = budget_of(plan, len(made.addresses)).shortage
     if shortage is not None:
         facts.append(("shortage", shortage))
-    facts.extend(("unknown device", f"{address}: sysfs has no such function") for address in unknown)
-    facts.extend((finding.test, finding.sentence) for finding in confidence.findings)
+    facts.extend(("unknown device", f"{address}: sysfs has no such function") for address in made.unknown)
+    facts.extend((finding.test, finding.sentence) for finding in made.confidence.findings)
     blocks: list[Block] = [Facts("", tuple(facts))]
     if plan.workers:
         rows = tuple(
             (str(index), address or "-", format_cpu_list(step.cpus), step.why)
-            for index, (address, step) in enumerate(zip(addresses, plan.workers, strict=True))
+            for index, (address, step) in enumerate(zip(made.addresses, plan.workers, strict=True))
             if step is not None
         )
         blocks.append(Table("Workers", ("WORKER", "DEVICE", "CPUS", "WHY"), rows))
@@ -177,4 +206,6 @@ def _blocks(
         ("copy workers", str(pools.copy_workers)),
     )
     blocks.append(Facts(f"Pools on the {pools.left} CPUs left", sizes))
+    if made.sentences:
+        blocks.append(reasons_table("Reasons", made.sentences))
     return blocks

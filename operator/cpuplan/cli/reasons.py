@@ -1,0 +1,45 @@
+"""Explanations as output: sentences with the files and values that they come from, and budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..inprocess.budget import Budget
+from ..planning.explain import Sentence
+from .output import Table
+
+
+def reasons_table(title: str, sentences: Iterable[Sentence]) -> Table:
+    """One row per sentence; the files it came from follow it, one row each."""
+    rows: list[tuple[str, ...]] = []
+    for sentence in sentences:
+        rows.append((str(sentence.topic), sentence.text))
+        rows.extend(("", f"from {source}") for source in sentence.sources)
+    return Table(title, ("ABOUT", "WHY"), tuple(rows))
+
+
+def reasons_document(sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
+    """The sentences as JSON objects."""
+    return [
+        {
+            "topic": str(sentence.topic),
+            "text": sentence.text,
+            "sources": [{"file": source.file, "value": source.value} for source in sentence.sources],
+        }
+        for sentence in sentences
+    ]
+
+
+def budget_document(budget: Budget) -> dict[str, Any]:
+    """A budget as a JSON object."""
+    return {
+        "usable": budget.usable,
+        "pinned": budget.pinned,
+        "preprocess": budget.preprocess,
+        "encode": budget.encode,
+        "copy": budget.copy,
+        "remains": budget.remains,
+        "needed": budget.needed,
+        "shortage": budget.shortage,
+    }

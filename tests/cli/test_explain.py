@@ -1,0 +1,229 @@
+"""`cpuplan explain`: from a file, from the pod's own volume, and from the API server."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cpuplan.host.root import HostRoot
+from cpuplan.kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, annotations_of
+from cpuplan.model.podplan import PodPlan
+from tests.cli.answers import Answer
+from tests.fakeapi import FakeApi
+from tests.podvolume import PodVolume, plan_of_pod
+
+Command = Callable[..., Answer]
+SERVER = "h100-server"
+
+
+def pod(plan: PodPlan | None, name: str = "llm-0", annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    """A pod with a plan as its agent annotates it."""
+    published = {} if plan is None else annotations_of(plan)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "default",
+            "name": name,
+            "uid": name if plan is None else plan.pod_uid,
+            "labels": {MANAGED_LABEL: MANAGED_VALUE},
+            "annotations": {SETTING: "auto"} | published if annotations is None else annotations,
+        },
+        "spec": {"nodeName": "gpu-1", "containers": []},
+    }
+
+
+@pytest.fixture
+def plan(server: HostRoot) -> PodPlan:
+    return plan_of_pod(SERVER, server, gpus=(0, 4), quota=24.0)
+
+
+@pytest.fixture
+def pod_file(tmp_path: Path, plan: PodPlan) -> Path:
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(pod(plan)))
+    return path
+
+
+def test_every_cpu_taken_has_a_reason_with_the_file_and_value_it_came_from(
+    cpuplan: Command, pod_file: Path, server: HostRoot
+) -> None:
+    answer = cpuplan("explain", "-f", pod_file, "--sysfs-root", server.sys, "-o", "json")
+
+    reasons = answer.document["containers"]["engine"]["reasons"]
+    taken = {reason["text"].partition(":")[0]: reason["sources"] for reason in reasons if reason["topic"] == "taken"}
+    assert taken == {
+        "worker 0 takes core 0,112": [sibling_list(0, "0,112")],
+        "worker 1 takes core 56,168": [sibling_list(56, "56,168")],
+        "result threads take CPU 55, the first of core 55,167": [sibling_list(55, "55,167")],
+    }
+
+
+def sibling_list(cpu: int, value: str) -> dict[str, str]:
+    return {"file": f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", "value": value}
+
+
+def test_people_see_status_pools_quota_budget_and_confidence(
+    cpuplan: Command, pod_file: Path, server: HostRoot
+) -> None:
+    answer = cpuplan("explain", "-f", pod_file, "--sysfs-root", server.sys)
+
+    assert answer.exit_code == 0
+    assert answer.facts == {
+        "pod": "default/llm-0",
+        "plan": "generation 1, Pinned",
+        "node": answer.facts["node"],
+    }
+    lines = [line.split(maxsplit=1) for line in answer.output.split("Container engine\n")[1].splitlines()]
+    assert {
+        ("quota", "24 CPUs"),
+        ("usable", "24 CPUs at once"),
+        ("pinned", "0,55-56,112,168"),
+        ("confidence", "consistent"),
+        ("remains", "-3       usable less pinned, preprocess and the larger of encode and copy"),
+    } <= {tuple(words) for words in lines if len(words) == 2}
+    assert "  from /sys/bus/pci/devices/0000:9d:00.0/local_cpulist: 56-111,168-223" in answer.output
+
+
+def test_on_another_machine_the_reasons_without_files_stay(cpuplan: Command, pod_file: Path) -> None:
+    answer = cpuplan("explain", "-f", pod_file)
+
+    assert answer.facts["sources"].startswith("this machine is not gpu-1: the files behind each reason are left out; ")
+    assert "core 0,112 of NUMA node 0 for GPU 0000:1b:00.0" in answer.output
+    assert "Reasons" not in answer.output
+
+
+def test_a_pod_on_standard_input_is_explained(cpuplan: Command, plan: PodPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(pod(plan))))
+
+    assert cpuplan("explain", "-f", "-").facts["pod"] == "default/llm-0"
+
+
+def test_in_the_pod_its_own_plan_is_explained(cpuplan: Command, volume: PodVolume, plan: PodPlan) -> None:
+    volume.publish_plan(plan)
+
+    assert cpuplan("explain", "--plan-dir", volume.folder).facts["pod"] == "this pod"
+
+
+def test_a_plan_file_is_explained_like_a_pod(cpuplan: Command, volume: PodVolume, plan: PodPlan) -> None:
+    volume.publish_plan(plan)
+
+    answer = cpuplan("explain", "-f", volume.folder / "plan")
+
+    assert answer.facts["plan"] == "generation 1, Pinned"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        pytest.param("{", "is no JSON (", id="cut off"),
+        pytest.param("[" * 100_000, "is no JSON (", id="nested without end"),
+        pytest.param("[]", "is neither a pod nor a plan; get a pod with kubectl get pod NAME -o json", id="list"),
+        pytest.param('{"kind": "Node"}', "is neither a pod nor a plan", id="another object"),
+        pytest.param(
+            '{"kind": "Pod"}', "pod default/unnamed asks for no plan; set one with kubectl annotate", id="bare"
+        ),
+        pytest.param('{"kind": "Pod", "metadata": 3, "spec": 4}', "pod default/unnamed asks for no plan", id="odd"),
+        pytest.param('{"containers": 1, "podUID": 2, "version": 1}', "not a published plan: ", id="odd plan"),
+        pytest.param(json.dumps(pod(None)), "has no plan yet; does an agent run on its node (gpu-1)?", id="not yet"),
+        pytest.param(
+            json.dumps(pod(None, annotations={"cpuplan.dev/plan": '{"version": 9}'})),
+            "version 9, this reader understands version 1",
+            id="later version",
+        ),
+    ],
+)
+def test_what_cannot_be_explained_is_one_sentence(cpuplan: Command, tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "pod.json"
+    path.write_text(text)
+
+    answer = cpuplan("explain", "-f", path)
+
+    assert answer.exit_code == 1
+    assert sentence in answer.sentence
+
+
+def test_a_file_that_is_not_there_and_no_pod_at_all_are_sentences(cpuplan: Command, tmp_path: Path) -> None:
+    assert "cannot be read; give a file with a pod or a plan" in cpuplan("explain", "-f", tmp_path / "x").sentence
+    assert cpuplan("explain", "--plan-dir", tmp_path).sentence == (
+        f"cpuplan explain: which pod? {tmp_path}/plan has no plan; give a pod's name, or a file with -f"
+    )
+    assert cpuplan("explain", "llm-0", "-f", tmp_path / "x").exit_code == 2
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with FakeApi() as server:
+        yield server
+
+
+@pytest.fixture
+def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
+    return api.write_kubeconfig(tmp_path / "kubeconfig")
+
+
+def test_a_pod_of_the_cluster_is_explained_with_who_holds_what(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan, server: HostRoot
+) -> None:
+    """The neighbour holds core 4,116, which this worker's GPU would have taken next but for its own."""
+    name, engine = plan.containers[0]
+    worker = replace(engine.workers[0], cpus=frozenset({8, 120}))
+    moved = replace(plan, containers=((name, replace(engine, workers=(worker, engine.workers[1]))),))
+    other = replace(
+        plan,
+        pod_uid="another-uid",
+        containers=((name, replace(engine, workers=(replace(worker, cpus=frozenset({0, 112})),), result=51)),),
+    )
+    api.put("/api/v1/namespaces/default/pods/llm-0", pod(moved))
+    api.put("/api/v1/namespaces/default/pods/llm-1", pod(other, "llm-1"))
+
+    answer = cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig, "--sysfs-root", server.sys, "-o", "json")
+
+    texts = [r["text"] for r in answer.document["containers"]["engine"]["reasons"] if r["topic"] == "rejected"]
+    assert "worker 0: core 0,112 is held by default/llm-1 container engine" in texts
+
+
+def test_a_user_who_may_not_list_pods_still_gets_the_pods_own_plan(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan
+) -> None:
+    api.put("/api/v1/namespaces/default/pods/llm-0", pod(plan))
+    api.fail(403, times=9, path_part="/api/v1/pods")
+
+    answer = cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig)
+
+    assert (answer.exit_code, answer.facts["pod"]) == (0, "default/llm-0")
+
+
+def test_the_namespace_is_that_of_the_kubeconfig_unless_one_is_given(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan
+) -> None:
+    document = json.loads(kubeconfig.read_text())
+    document["contexts"][0]["context"]["namespace"] = "team"
+    kubeconfig.write_text(json.dumps(document))
+    api.put("/api/v1/namespaces/team/pods/llm-0", pod(plan))
+
+    assert cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig).exit_code == 0
+    assert "404" in cpuplan("explain", "llm-0", "-n", "default", "--kubeconfig", kubeconfig).sentence
+
+
+def test_the_kubeconfig_is_kubectls(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.put("/api/v1/namespaces/default/pods/llm-0", pod(plan))
+    monkeypatch.setenv("KUBECONFIG", f"{kubeconfig}:/nowhere")
+
+    assert cpuplan("explain", "llm-0").facts["pod"] == "default/llm-0"
+
+
+def test_a_missing_kubeconfig_is_one_sentence(cpuplan: Command, tmp_path: Path) -> None:
+    answer = cpuplan("explain", "llm-0", "--kubeconfig", tmp_path / "none")
+
+    assert answer.exit_code == 1
+    assert answer.sentence == (f"cpuplan explain: kubeconfig {tmp_path}/none does not exist; give an existing file")
