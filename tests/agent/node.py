@@ -51,6 +51,7 @@ def settings_for(root: HostRoot, socket: Path, **changes: Any) -> AgentSettings:
         "reserved_cpus": frozenset(),
         "most_pinned_per_pod": None,
         "topology_override": None,
+        "nvml_library": None,
         "resync_seconds": 30.0,
         "settle_seconds": 10.0,
         "start_jitter_seconds": 0.0,

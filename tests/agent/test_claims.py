@@ -72,8 +72,13 @@ def pod_with_claims(*uses: dict[str, str], status: dict[str, Any] | None = None)
 
 
 def reader(node: TestNode) -> ClaimReader:
-    """A reader that places no device id."""
-    return ClaimReader(KubeClient(node.connection), NODE, lambda device_id: UnplacedDevice(device_id, may_change=False))
+    """A reader of the node's claims."""
+    return ClaimReader(KubeClient(node.connection), NODE)
+
+
+def nowhere(device_id: str) -> UnplacedDevice:
+    """Places no device id."""
+    return UnplacedDevice(device_id, may_change=False)
 
 
 def places(found: object) -> list[str | None]:
@@ -86,21 +91,21 @@ def test_a_container_gets_only_the_devices_of_its_own_request(node: TestNode) ->
     allocate(node, result("one", "gpu-0"), result("two", "gpu-1"), result("one-more", "gpu-1"))
     publish(node, {"gpu-0": address(FIRST), "gpu-1": address("00000000:43:00.0")})
     pod = pod_with_claims({"name": "gpu", "request": "two"})
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [SECOND]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
 
 
 def test_a_claim_without_a_request_is_all_of_it_each_device_once(node: TestNode) -> None:
     allocate(node, result("one", "gpu-0"), result("two", "gpu-1"))
     publish(node, {"gpu-0": address(FIRST), "gpu-1": address(SECOND)})
     pod = pod_with_claims({"name": "gpu"}, {"name": "gpu", "request": "two"})
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [FIRST, SECOND]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [FIRST, SECOND]
 
 
 def test_an_alternative_of_a_request_belongs_to_the_request(node: TestNode) -> None:
     allocate(node, result("big/second-choice", "gpu-1"))
     publish(node, {"gpu-1": address(SECOND)})
     pod = pod_with_claims({"name": "gpu", "request": "big"})
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [SECOND]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
 
 
 def test_only_the_newest_generation_of_a_pool_counts(node: TestNode) -> None:
@@ -108,7 +113,7 @@ def test_only_the_newest_generation_of_a_pool_counts(node: TestNode) -> None:
     publish(node, {"gpu-0": address(SECOND)}, number=1, generation=2)
     publish(node, {"gpu-0": address(FIRST)}, number=2, generation=1)
     pod = pod_with_claims({"name": "gpu"})
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [SECOND]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
 
 
 def test_a_driver_without_the_standard_attribute_may_name_a_uuid(node: TestNode) -> None:
@@ -121,7 +126,7 @@ def test_a_driver_without_the_standard_attribute_may_name_a_uuid(node: TestNode)
         asked.append(device_id)
         return PlacedDevice(FIRST, "test")
 
-    found = ClaimReader(KubeClient(node.connection), NODE, place).devices_of(pod, pod.containers[0])
+    found = reader(node).devices_of(pod, pod.containers[0], place)
     assert (places(found), asked) == ([FIRST], ["GPU-1"])
 
 
@@ -132,20 +137,20 @@ def test_the_claim_of_extended_resources_is_followed(node: TestNode) -> None:
     pod = pod_with_claims(
         status={"extendedResourceClaimStatus": {"resourceClaimName": "gpus", "requestMappings": [mapping]}}
     )
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [FIRST]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [FIRST]
 
 
 def test_an_unallocated_claim_is_waited_for(node: TestNode) -> None:
     node.api.put(CLAIM, {"status": {}})
     pod = pod_with_claims({"name": "gpu"})
-    assert reader(node).devices_of(pod, pod.containers[0]) == NotAllocated(
+    assert reader(node).devices_of(pod, pod.containers[0], nowhere) == NotAllocated(
         "resource claim default/gpus is not allocated yet"
     )
 
 
 def test_a_claim_that_is_not_made_yet_is_waited_for(node: TestNode) -> None:
     pod = pod_with_claims({"name": "other"})
-    assert reader(node).devices_of(pod, pod.containers[0]) == NotAllocated(
+    assert reader(node).devices_of(pod, pod.containers[0], nowhere) == NotAllocated(
         "resource claim 'other' of the pod has not been created yet"
     )
 
@@ -156,7 +161,7 @@ def test_a_device_in_no_slice_is_a_sentence_and_asked_for_once(node: TestNode) -
     pod = pod_with_claims({"name": "gpu"})
     claims = reader(node)
     for _ in range(3):
-        (found,) = claims.devices_of(pod, pod.containers[0])  # type: ignore[misc]
+        (found,) = claims.devices_of(pod, pod.containers[0], nowhere)  # type: ignore[misc]
         assert found.place == UnplacedDevice(
             f"no ResourceSlice of node {NODE} has device {DRIVER}/{NODE}/gpu-9", may_change=True
         )
@@ -172,7 +177,7 @@ def test_an_older_server_is_asked_in_its_own_version(node: TestNode) -> None:
     node.api.fail(404, path_part="/v1/", times=9, body=b"404 page not found")
     node.api.fail(404, path_part="/v1beta2/", times=9, body=b"404 page not found")
     pod = pod_with_claims({"name": "gpu"})
-    assert places(reader(node).devices_of(pod, pod.containers[0])) == [FIRST]
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [FIRST]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_an_older_server_is_asked_in_its_own_version(node: TestNode) -> None:
 def test_a_malformed_claim_is_not_allocated(node: TestNode, claim: dict[str, Any]) -> None:
     node.api.put(CLAIM, claim)
     pod = pod_with_claims({"name": "gpu"})
-    assert isinstance(reader(node).devices_of(pod, pod.containers[0]), NotAllocated)
+    assert isinstance(reader(node).devices_of(pod, pod.containers[0], nowhere), NotAllocated)
 
 
 def test_a_pod_with_a_claim_is_planned_beside_its_device(node: TestNode) -> None:
@@ -220,6 +225,6 @@ def test_an_extended_resource_backed_by_dra_is_not_waited_for_at_the_device_plug
 def test_the_api_server_may_be_silent(node: TestNode) -> None:
     node.api.fail(403, times=9, path_part="resourceclaims")
     pod = pod_with_claims({"name": "gpu"})
-    found = reader(node).devices_of(pod, pod.containers[0])
+    found = reader(node).devices_of(pod, pod.containers[0], nowhere)
     assert isinstance(found, NotAllocated)
     assert found.why.startswith("the container's resource claims cannot be read: GET /apis/resource.k8s.io/v1")

@@ -54,7 +54,7 @@ def planned_by_the_agent(root: HostRoot, addresses: list[str]) -> ContainerPlan:
     )
     devices = tuple(AssignedDevice(RESOURCE, device_id(root, address), None) for address in addresses)
     assignment = PodAssignment(frozenset(), {"engine": ContainerAssignment(devices, frozenset(), ())})
-    facts = NodeFacts(root, claimed=lambda pod, container: NotAllocated("no claims here"))
+    facts = NodeFacts(root, claimed=lambda *_: NotAllocated("no claims here"))
     state = NodeState(facts.cpus(), facts.boot_id, {("default", "llm-0"): (assignment,)}, DeviceResources())
     asked = requests_of(pod, facts, state)
     (plan,) = plan_node(asked.requests, facts.topology(addresses)).values()

@@ -111,7 +111,7 @@ def test_without_a_driver_the_folder_and_the_remedy_are_named(root: HostRoot) ->
 
 
 def test_a_mig_instance_is_placed_by_nvml(root: HostRoot) -> None:
-    placed = place_device(root, f"{MIG}::1", mig_parent={MIG: "00000000:1B:00.0"}.get)
+    placed = place_device(root, f"{MIG}::1", nvml={MIG: "00000000:1B:00.0"}.get)
     assert placed == PlacedDevice("0000:1b:00.0", "NVML")
 
 

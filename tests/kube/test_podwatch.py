@@ -256,6 +256,17 @@ def test_the_answer_to_an_own_write_counts_until_the_watch_shows_something_newer
         assert {pod.name: pod.annotations for pod in watched.watch.pods()}["a"] == {"cpuplan.dev/status": "Off"}
 
 
+def test_the_answer_to_an_own_write_never_hides_what_was_written_after_it(api: FakeApi, client: KubeClient) -> None:
+    put(api, "a")
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        answer = client.get(pod_path("default", "a"))
+        api.patch(pod_path("default", "a"), {"metadata": {"annotations": {"step_thread_core": "auto"}}})
+        watched.wait_for("added a", "modified a")
+        watched.watch.learn(answer)
+        assert [pod.annotations for pod in watched.watch.pods()] == [{"step_thread_core": "auto"}]
+
+
 def test_the_answer_to_a_write_does_not_bring_a_deleted_pod_back(api: FakeApi, client: KubeClient) -> None:
     put(api, "a")
     with watching(api, client) as watched:

@@ -54,10 +54,9 @@ class NotAllocated:
 class ClaimReader:
     """Reads claims and slices; remembers the allocations it has seen, and the slices until `forget_slices`."""
 
-    def __init__(self, client: KubeClient, node_name: str, place: PlaceDevice) -> None:
+    def __init__(self, client: KubeClient, node_name: str) -> None:
         self._client = client
         self._node_name = node_name
-        self._place = place
         self._version: str | None = None
         self._allocations: dict[tuple[str, str, str], tuple[_Result, ...]] = {}
         self._attributes: dict[tuple[str, str, str], Mapping[str, str]] | None = None
@@ -72,8 +71,14 @@ class ClaimReader:
         """Forgets the allocations of other pods."""
         self._allocations = {key: found for key, found in self._allocations.items() if key[0] in pod_uids}
 
-    def devices_of(self, pod: Pod, container: Container) -> tuple[ClaimedAddress, ...] | NotAllocated:
-        """The devices that the container got through claims, in the order of the allocation."""
+    def devices_of(
+        self, pod: Pod, container: Container, place: PlaceDevice
+    ) -> tuple[ClaimedAddress, ...] | NotAllocated:
+        """The devices that the container got through claims, in the order of the allocation.
+
+        Args:
+            place: where the device with a UUID is, for drivers that name no address.
+        """
         try:
             results = [
                 result
@@ -81,7 +86,7 @@ class ClaimReader:
                 for result in self._allocation(pod, claim)
                 if request is None or result.request.split("/", 1)[0] == request
             ]
-            return tuple(ClaimedAddress(str(result), self._locate(result)) for result in dict.fromkeys(results))
+            return tuple(ClaimedAddress(str(result), self._locate(result, place)) for result in dict.fromkeys(results))
         except _NotYetError as error:
             return NotAllocated(str(error))
         except KubeError as error:
@@ -97,7 +102,7 @@ class ClaimReader:
             self._allocations[key] = results
         return self._allocations[key]
 
-    def _locate(self, result: _Result) -> PlacedDevice | UnplacedDevice:
+    def _locate(self, result: _Result, place: PlaceDevice) -> PlacedDevice | UnplacedDevice:
         if self._attributes is None or result.key not in self._attributes.keys() | self._missing:
             answer = self._get("/resourceslices", {"fieldSelector": f"spec.nodeName={self._node_name}"})
             self._attributes = _attributes(answer.get("items"))
@@ -110,7 +115,7 @@ class ClaimReader:
                 return PlacedDevice(normalise_address(attributes[name]), f"ResourceSlice attribute {name}")
         for name in _UUIDS:
             if name in attributes:
-                return self._place(attributes[name])
+                return place(attributes[name])
         return UnplacedDevice(
             f"the ResourceSlice of device {result} has neither {STANDARD_ADDRESS} nor a UUID", may_change=True
         )

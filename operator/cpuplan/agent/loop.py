@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..kube.annotations import HOSTFLAG, annotations_of, is_ours, is_planned, next_plan
+from ..kube.errors import KubeError
 from ..kube.pods import Pod
 from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError
@@ -71,6 +72,7 @@ class NodeAgent:
         self._turn = threading.Condition()
         self._is_stopped = False
         self._changed_at: dict[str, float] = {}
+        self._watch_trouble: str | None = None
         self._kubelet_trouble: str | None = "the kubelet has not been asked yet"
         self._plan_trouble: str | None = "nothing has been planned yet"
         self._turned_at = self._refreshed_at = monotonic()
@@ -85,6 +87,11 @@ class NodeAgent:
                 self._changed_at.setdefault(change.pod.uid, now)
             self._schedule.pod_changed(now, is_planned=is_planned_pod)
             self._turn.notify_all()
+
+    def watch_failed(self, error: KubeError) -> None:
+        """Told of every failed list or watch, from the watch's thread."""
+        self._watch_trouble = str(error)
+        self._parts.metrics.watch_failed()
 
     def run(self) -> None:
         """Plans whenever it is time, until `stop`."""
@@ -112,7 +119,8 @@ class NodeAgent:
     def trouble_ready(self) -> str | None:
         """What /readyz says: None when pods, kubelet and host can be read."""
         if not self._parts.watch.is_synced:
-            return "the node's pods have not been listed yet"
+            because = "" if self._watch_trouble is None else f": {self._watch_trouble}"
+            return f"the node's pods have not been listed yet{because}"
         return self._kubelet_trouble or self._plan_trouble
 
     def replan(self) -> None:
@@ -126,7 +134,7 @@ class NodeAgent:
         parts = self._parts
         if not parts.watch.is_synced:
             with self._turn:
-                self._schedule.planned(self._monotonic(), awaited=frozenset({"the list of pods"}))
+                self._schedule.turn_ends(self._monotonic(), awaited=frozenset({"the list of pods"}))
             return
         began = self._monotonic()
         if began - self._refreshed_at >= REFRESH_SECONDS:
@@ -233,7 +241,7 @@ class NodeAgent:
         dues = [due for due in (parts.writer.due_seconds, parts.settling.due_seconds) if due is not None]
         with self._turn:
             self._changed_at = {uid: at for uid, at in self._changed_at.items() if uid in uids}
-            self._schedule.planned(
+            self._schedule.turn_ends(
                 self._monotonic(), awaited=frozenset(awaited), within_seconds=min(dues, default=None)
             )
 
@@ -242,7 +250,7 @@ class NodeAgent:
         self._plan_trouble = why
         self._parts.metrics.replan_failed()
         with self._turn:
-            self._schedule.planned(self._monotonic(), awaited=frozenset({"a turn that works"}))
+            self._schedule.turn_ends(self._monotonic(), awaited=frozenset({"a turn that works"}))
 
     def _wait_for_turn(self) -> bool:
         """Waits until it is time; False when stopped."""
@@ -253,6 +261,7 @@ class NodeAgent:
                 if left <= 0:
                     break
                 self._turn.wait(left)
+            self._schedule.turn_begins()
             return not self._is_stopped
 
 

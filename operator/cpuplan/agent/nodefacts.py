@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from ..host.devices import MigParent, PlacedDevice, UnplacedDevice, place_device
+from ..host.devices import AddressOfUuid, PlacedDevice, UnplacedDevice, place_device
 from ..host.identity import read_boot_id
 from ..host.podcgroups import ContainerCgroup, PodCgroups
 from ..host.root import HostRoot
@@ -14,10 +14,10 @@ from ..host.threads import read_allowed_cpus
 from ..kube.pods import Container, Pod
 from ..model.topology import GpuPlacement, HostTopology
 from ..planning.override import override_topology
-from .claims import ClaimedAddress, NotAllocated
+from .claims import ClaimedAddress, NotAllocated, PlaceDevice
 from .masks import NO_CPUS, NodeCpus
 
-Claimed = Callable[[Pod, Container], tuple[ClaimedAddress, ...] | NotAllocated]
+Claimed = Callable[[Pod, Container, PlaceDevice], tuple[ClaimedAddress, ...] | NotAllocated]
 
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class NodeFacts:
     Args:
         reserved: CPUs that the administrator keeps from plans.
         placements: where the administrator says that GPUs are; they outrank sysfs.
-        claimed: the devices a container got through claims.
+        nvml: what NVML says about a UUID, where it may be asked.
+        claimed: the devices a container got through claims; it places UUIDs with what it is given.
     """
 
     def __init__(
@@ -42,14 +43,14 @@ class NodeFacts:
         claimed: Claimed,
         reserved: frozenset[int] = NO_CPUS,
         placements: tuple[GpuPlacement, ...] = (),
-        mig_parent: MigParent | None = None,
+        nvml: AddressOfUuid | None = None,
     ) -> None:
         self._root = root
         self._claimed = claimed
         self._reserved = reserved
         self._placements = placements
         self._told_differences: tuple[str, ...] = ()
-        self._mig_parent = mig_parent
+        self._nvml = nvml
         self._cgroups = PodCgroups(root)
         self._places: dict[str, PlacedDevice] = {}
         self._topologies: dict[frozenset[str], HostTopology] = {}
@@ -98,14 +99,14 @@ class NodeFacts:
         found = self._places.get(device_id)
         if found is not None:
             return found
-        place = place_device(self._root, device_id, mig_parent=self._mig_parent)
+        place = place_device(self._root, device_id, nvml=self._nvml)
         if isinstance(place, PlacedDevice):
             self._places[device_id] = place
         return place
 
     def claimed(self, pod: Pod, container: Container) -> tuple[ClaimedAddress, ...] | NotAllocated:
         """The devices that a container got through resource claims."""
-        return self._claimed(pod, container)
+        return self._claimed(pod, container, self.place)
 
     def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
         """The cgroup of a running container, None where it is not found."""

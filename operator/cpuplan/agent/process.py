@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..host.affinity import PINNABLE
-from ..host.devices import place_device
+from ..host.nvml import NvmlAddresses
 from ..host.override import read_override
 from ..kube.client import KubeClient
 from ..kube.connection import Connection, connect
-from ..kube.errors import KubeConfigError
+from ..kube.errors import KubeConfigError, KubeError
 from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError, OverrideError
 from ..planning.ledger import NodeRules
@@ -58,23 +58,28 @@ def assemble(
     client = KubeClient(connection, user_agent="cpuplan-agent")
     metrics = AgentMetrics()
     kubelet = PodResourcesClient(settings.podresources_socket)
-    claims = ClaimReader(client, settings.node_name, lambda device_id: place_device(settings.root, device_id))
+    claims = ClaimReader(client, settings.node_name)
     facts = NodeFacts(
         settings.root,
         claimed=claims.devices_of,
         reserved=settings.reserved_cpus,
+        nvml=None if settings.nvml_library is None else NvmlAddresses(settings.nvml_library),
         placements=() if settings.topology_override is None else read_override(settings.topology_override),
     )
     agents: list[NodeAgent] = []
 
+    # The watch and the agent need each other; the watch calls only once it runs, when the agent is there.
     def pod_changed(change: PodChange) -> None:
         agents[0].pod_changed(change)
+
+    def watch_failed(error: KubeError) -> None:
+        agents[0].watch_failed(error)
 
     watch = PodWatch(
         client,
         settings.node_name,
         on_change=pod_changed,
-        on_error=lambda _: metrics.watch_failed(),
+        on_error=watch_failed,
         start_jitter_seconds=settings.start_jitter_seconds,
     )
 

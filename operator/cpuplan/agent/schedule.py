@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 SHORTEST_GAP_SECONDS = 0.05
@@ -40,8 +41,12 @@ class Schedule:
         """A pod came, changed or went."""
         self._due = min(self._due, now if is_planned else now + NEIGHBOUR_SECONDS)
 
-    def planned(self, now: float, *, awaited: frozenset[str], within_seconds: float | None = None) -> None:
-        """The node was planned.
+    def turn_begins(self) -> None:
+        """The state of the node is looked at from here on: what changes now is for the next turn."""
+        self._due = math.inf
+
+    def turn_ends(self, now: float, *, awaited: frozenset[str], within_seconds: float | None = None) -> None:
+        """The node was planned as it was when the turn began.
 
         Args:
             awaited: what is asked for again soon (pods whose devices are not all shown); polled from
@@ -49,7 +54,7 @@ class Schedule:
             within_seconds: something else is due by then.
         """
         self._last = now
-        self._due = now + self._resync_seconds * (0.8 + 0.4 * self._random.random())
+        self._due = min(self._due, now + self._resync_seconds * (0.8 + 0.4 * self._random.random()))
         if awaited:
             if not awaited <= self._awaited:
                 self._poll_seconds = FIRST_POLL_SECONDS

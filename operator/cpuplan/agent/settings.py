@@ -32,6 +32,7 @@ class AgentSettings:
         kubeconfig: None for the pod's service account.
         reserved_cpus: CPUs that no plan may use.
         most_pinned_per_pod: None does not bound it.
+        nvml_library: NVML's shared library, asked where NVIDIA's files do not tell; None: it is not asked.
         topology_override: file that says where GPUs are; None: sysfs alone does.
     """
 
@@ -45,6 +46,7 @@ class AgentSettings:
     reserved_cpus: frozenset[int]
     most_pinned_per_pod: int | None
     topology_override: Path | None
+    nvml_library: str | None
     resync_seconds: float
     settle_seconds: float
     start_jitter_seconds: float
@@ -82,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str
     add("reserved-cpus", "", "CPUs that no plan may use, as a kernel list such as 0-1,64-65", type=_cpu_list)
     add("max-pinned-per-pod", "0", "the most CPUs that one pod may pin; 0 does not bound it", type=_count)
     add("topology-override", "", "file that says where GPUs are (TOML, or NCCL's XML); outranks sysfs")
+    add("nvml-library", "", "NVML's shared library (libnvidia-ml.so.1), for MIG devices; empty: NVML is not asked")
     add("resync-seconds", "30", "time between looks without an event", type=_seconds)
     add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=_seconds)
     add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=_seconds)
@@ -106,6 +109,7 @@ def settings_from(arguments: argparse.Namespace) -> AgentSettings:
         reserved_cpus=arguments.reserved_cpus,
         most_pinned_per_pod=arguments.max_pinned_per_pod or None,
         topology_override=Path(arguments.topology_override) if arguments.topology_override else None,
+        nvml_library=arguments.nvml_library or None,
         resync_seconds=arguments.resync_seconds,
         settle_seconds=arguments.settle_seconds,
         start_jitter_seconds=arguments.start_jitter_seconds,

@@ -2,7 +2,7 @@
 
 | id | plugin | resolved through |
 |---|---|---|
-| `GPU-<uuid>`, with `::n` for a replica | NVIDIA | `GPU UUID` in /proc/driver/nvidia/gpus/*/information |
+| `GPU-<uuid>`, with `::n` for a replica | NVIDIA | `GPU UUID` in /proc/driver/nvidia/gpus/*/information, else NVML |
 | `MIG-GPU-<uuid>/g/c` (drivers before R470) | NVIDIA | the same: the id names its GPU |
 | `MIG-<uuid>`, with `::n` | NVIDIA | NVML where it is given; else the only GPU of the host |
 | `nvidia0`, `nvidia0/gi1`, `nvidia0/vgpu0`, `nvidia0/gi1/vgpu0` | GKE | `Device Minor` in the same files |
@@ -69,19 +69,17 @@ class NvidiaGpu:
     path: str
 
 
-MigParent = Callable[[str], str | None]
-"""From a MIG device's UUID to its GPU's PCI address, None where it is not known."""
+AddressOfUuid = Callable[[str], str | None]
+"""NVML's answer: from the UUID of a GPU or MIG device to its GPU's PCI address, None where it knows none."""
 
 
-def place_device(
-    root: HostRoot, device_id: str, *, mig_parent: MigParent | None = None
-) -> PlacedDevice | UnplacedDevice:
+def place_device(root: HostRoot, device_id: str, *, nvml: AddressOfUuid | None = None) -> PlacedDevice | UnplacedDevice:
     """The PCI address of the device that a device plugin calls `device_id`."""
     if match := _PCI_ID.fullmatch(device_id):
         return PlacedDevice(normalise_address(match[1]), "the device id")
     if match := _OLD_MIG_ID.fullmatch(device_id) or _UUID_ID.fullmatch(device_id):
-        uuid = match[1]
-        return _place_mig(root, uuid, mig_parent) if uuid.upper().startswith("MIG-") else _place_uuid(root, uuid)
+        place = _place_mig if match[1].upper().startswith("MIG-") else _place_uuid
+        return place(root, match[1], nvml)
     if match := _MINOR_ID.fullmatch(device_id):
         return _place_minor(root, int(match[1]))
     if match := _PARTITION_ID.fullmatch(device_id):
@@ -124,11 +122,14 @@ def _parse_information(text: str, folder_name: str, path: str) -> NvidiaGpu:
     )
 
 
-def _place_uuid(root: HostRoot, uuid: str) -> PlacedDevice | UnplacedDevice:
+def _place_uuid(root: HostRoot, uuid: str, nvml: AddressOfUuid | None) -> PlacedDevice | UnplacedDevice:
     gpus = read_nvidia_gpus(root)
     for gpu in gpus:
         if gpu.uuid is not None and gpu.uuid.lower() == uuid.lower():
             return PlacedDevice(gpu.address, gpu.path)
+    address = None if nvml is None else nvml(uuid)
+    if address is not None:
+        return PlacedDevice(normalise_address(address), "NVML")
     return _missing_nvidia_gpu(root, uuid, gpus)
 
 
@@ -160,8 +161,8 @@ def _missing_nvidia_gpu(root: HostRoot, what: str, gpus: tuple[NvidiaGpu, ...]) 
     )
 
 
-def _place_mig(root: HostRoot, uuid: str, mig_parent: MigParent | None) -> PlacedDevice | UnplacedDevice:
-    address = None if mig_parent is None else mig_parent(uuid)
+def _place_mig(root: HostRoot, uuid: str, nvml: AddressOfUuid | None) -> PlacedDevice | UnplacedDevice:
+    address = None if nvml is None else nvml(uuid)
     if address is not None:
         return PlacedDevice(normalise_address(address), "NVML")
     gpus = read_nvidia_gpus(root)
@@ -171,8 +172,8 @@ def _place_mig(root: HostRoot, uuid: str, mig_parent: MigParent | None) -> Place
         return _missing_nvidia_gpu(root, uuid, gpus)
     return UnplacedDevice(
         f"{uuid} is an instance of one of {len(gpus)} GPUs; only NVML tells which one, and NVML "
-        + ("is not at hand (agent.nvml)" if mig_parent is None else "does not know it"),
-        may_change=mig_parent is not None,
+        + ("is not asked (--nvml-library)" if nvml is None else "does not know it"),
+        may_change=nvml is not None,
     )
 
 

@@ -103,7 +103,9 @@ class PodWatch:
         if pod is None:
             return
         with self._lock:
-            if pod.uid in self._pods:
+            known = self._pods.get(pod.uid)
+            # The watch may have been faster than the answer, and show what somebody else wrote after us.
+            if known is not None and not _is_older(pod.resource_version, known.resource_version):
                 self._pods[pod.uid] = pod
                 self._learned[pod.uid] = pod.resource_version
 
@@ -208,9 +210,9 @@ class PodWatch:
         self._on_change(change)
 
 
-def _is_older(version: str, learned: str | None) -> bool:
-    """Whether an event's version comes before that of an own write (comparable as numbers: KEP-5504)."""
-    return learned is not None and version.isdigit() and learned.isdigit() and int(version) < int(learned)
+def _is_older(version: str, known: str | None) -> bool:
+    """Whether a version comes before a known one of the same object (comparable as numbers: KEP-5504)."""
+    return known is not None and version.isdigit() and known.isdigit() and int(version) < int(known)
 
 
 def _parsed(content: JsonObject) -> Pod | None:
