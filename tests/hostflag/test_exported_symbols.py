@@ -69,12 +69,11 @@ def test_the_header_declares_the_specified_names() -> None:
 
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
-@pytest.mark.parametrize("optimisation", ["-O0", "-O3"])
-def test_every_source_compiles_without_a_warning(compiler: str, optimisation: str, tmp_path: Path) -> None:
-    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-fPIC", "-c"]
+def test_every_source_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    flags = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-Wshadow", "-Wconversion", "-O2", "-fPIC", "-c"]
     for source in SOURCE_DIR.glob("*.c"):
         done = subprocess.run(
-            [compiler, *flags, optimisation, "-o", tmp_path / "object.o", source],
+            [compiler, *flags, "-o", tmp_path / "object.o", source],
             capture_output=True,
             text=True,
             check=False,
