@@ -455,6 +455,16 @@ def test_a_refusal_for_one_pod_does_not_hold_up_the_others(node: TestNode) -> No
     assert node.status("b") == "Pinned"
 
 
+def test_after_a_silent_api_server_no_other_pod_waits_for_it_in_the_same_turn(node: TestNode) -> None:
+    for name in ("a", "b", "c"):
+        node.add_pod(name, gpus={"engine": [FIRST]})
+    node.api.fail(503, method="PATCH", times=2)
+    assert len(node.turn()) == 2
+    assert node.metric("patches_total", result="failed") == 1
+    node.clock.advance(2)
+    assert len(node.turn()) == 3
+
+
 def test_a_pod_that_vanishes_before_its_patch_is_no_trouble(node: TestNode) -> None:
     node.add_pod("llm-0", gpus={"engine": [FIRST]})
     node.watch._list()

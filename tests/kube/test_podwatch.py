@@ -220,6 +220,18 @@ def test_a_silent_watch_is_given_up_and_opened_again(
         watched.wait_for("added a")
 
 
+def test_a_listener_that_fails_does_not_end_the_watch(api: FakeApi, client: KubeClient) -> None:
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        keep, watched.watch._on_change = watched.watch._on_change, lambda change: 1 / 0
+        put(api, "a")
+        api.wait_until(lambda: bool(watched.errors))
+        watched.watch._on_change = keep
+        put(api, "b")
+        api.wait_until(lambda: "added b" in watched.changes)
+    assert str(watched.errors[0]) == "the watch failed: ZeroDivisionError: division by zero"
+
+
 def test_odd_pods_are_left_out_and_the_others_kept(api: FakeApi, client: KubeClient) -> None:
     api.fail(
         200,

@@ -12,6 +12,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,12 +21,15 @@ from urllib.parse import quote
 from ..host.devices import PlacedDevice, UnplacedDevice
 from ..kube.answers import JsonObject
 from ..kube.client import KubeClient
-from ..kube.errors import KubeError, NotFoundError
+from ..kube.errors import ApiUnreachableError, KubeError, NotFoundError
 from ..kube.pods import Container, Pod
 from ..model.topology import normalise_address
 
 API_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Of resource.k8s.io: v1 from Kubernetes 1.34 on, v1beta2 in 1.33, v1beta1 in 1.32."""
+
+SILENCE_SECONDS = 10.0
+"""An API server that did not answer is left alone for this long: every pod with a claim would wait in turn."""
 
 STANDARD_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
 
@@ -54,13 +58,15 @@ class NotAllocated:
 class ClaimReader:
     """Reads claims and slices; remembers the allocations it has seen, and the slices until `forget_slices`."""
 
-    def __init__(self, client: KubeClient, node_name: str) -> None:
+    def __init__(self, client: KubeClient, node_name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._node_name = node_name
+        self._monotonic = monotonic
         self._version: str | None = None
         self._allocations: dict[tuple[str, str, str], tuple[_Result, ...]] = {}
         self._attributes: dict[tuple[str, str, str], Mapping[str, str]] | None = None
         self._missing: set[tuple[str, str, str]] = set()
+        self._silent: tuple[float, NotAllocated] | None = None
 
     def forget_slices(self) -> None:
         """Reads the node's slices anew at the next question."""
@@ -79,6 +85,8 @@ class ClaimReader:
         Args:
             place: where the device with a UUID is, for drivers that name no address.
         """
+        if self._silent is not None and self._monotonic() < self._silent[0]:
+            return self._silent[1]
         try:
             results = [
                 result
@@ -90,7 +98,10 @@ class ClaimReader:
         except _NotYetError as error:
             return NotAllocated(str(error))
         except KubeError as error:
-            return NotAllocated(f"the container's resource claims cannot be read: {error}")
+            why = NotAllocated(f"the container's resource claims cannot be read: {error}")
+            if isinstance(error, ApiUnreachableError):
+                self._silent = (self._monotonic() + SILENCE_SECONDS, why)
+            return why
 
     def _allocation(self, pod: Pod, claim: str) -> tuple[_Result, ...]:
         key = (pod.uid, pod.namespace, claim)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..host.affinity import PINNABLE
 from ..host.nvml import NvmlAddresses
 from ..host.override import read_override
-from ..kube.client import KubeClient
+from ..kube.client import KubeClient, default_retries
 from ..kube.connection import Connection, connect
 from ..kube.errors import KubeConfigError, KubeError
 from ..kube.podwatch import PodChange, PodWatch
@@ -55,10 +55,11 @@ def assemble(
         OverrideError: the topology override cannot be used.
     """
     settings.root.require_sysfs()
-    client = KubeClient(connection, user_agent="cpuplan-agent")
+    # One more try at once; what fails then is tried again by the loop and the watch, in their own time.
+    client = KubeClient(connection, user_agent="cpuplan-agent", retries=default_retries().new(total=1))
     metrics = AgentMetrics()
     kubelet = PodResourcesClient(settings.podresources_socket)
-    claims = ClaimReader(client, settings.node_name)
+    claims = ClaimReader(client, settings.node_name, monotonic=monotonic)
     facts = NodeFacts(
         settings.root,
         claimed=claims.devices_of,

@@ -75,11 +75,18 @@ class PodWriter:
         self._learn = learn
         self._monotonic = monotonic
         self._held: dict[str, _Held] = {}
+        self._api_backoff = Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS / 2)
+        self._api_due = monotonic()
 
     def write(self, pod: Pod, patch: JsonObject) -> bool:
-        """Patches the pod; True when the API server took it. After a failure the pod is left alone for a while."""
+        """Patches the pod; True when the API server took it.
+
+        After a refusal the pod is left alone for a while; after no answer all pods are, since each further try
+        would wait as long.
+        """
         held = self._held.get(pod.uid)
-        if held is not None and held.due > self._monotonic():
+        due = self._api_due if held is None else max(self._api_due, held.due)
+        if due > self._monotonic():
             return False
         try:
             answer = self._client.merge_patch(pod_path(pod.namespace, pod.name), patch)
@@ -87,6 +94,7 @@ class PodWriter:
             self._hold(pod, error)
             return False
         self._held.pop(pod.uid, None)
+        self._api_backoff.reset()
         self._metrics.patched(WRITTEN)
         self._learn(answer)
         return True
@@ -100,13 +108,16 @@ class PodWriter:
         """After how long the first held pod may be tried again; None when none is held."""
         if not self._held:
             return None
-        return max(0.0, min(held.due for held in self._held.values()) - self._monotonic())
+        first = max(self._api_due, min(held.due for held in self._held.values()))
+        return max(0.0, first - self._monotonic())
 
     def _hold(self, pod: Pod, error: KubeError) -> None:
         held = self._held.setdefault(pod.uid, _Held(0.0, Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)))
         delay = held.backoff.next_seconds()
         held.due = self._monotonic() + delay
         result = _result(error)
+        if result == FAILED:
+            self._api_due = self._monotonic() + self._api_backoff.next_seconds()
         self._metrics.patched(result)
         level = logging.INFO if result == OUTDATED else logging.WARNING
         reason = error.reason if isinstance(error, ApiStatusError) else ""

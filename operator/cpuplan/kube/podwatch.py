@@ -133,10 +133,17 @@ class PodWatch:
             except GoneError:
                 _log.info("the watch is too old, listing again node_selector=%s", self._selector)
             except KubeError as error:
-                self._on_error(error)
-                delay = self._backoff.next_seconds()
-                _log.warning("pods cannot be watched error=%r retry_seconds=%.1f", str(error), delay)
-                self._stop.wait(delay)
+                self._failed(error)
+            except Exception as error:  # noqa: BLE001 - a watch that ended for good would leave the node unplanned
+                _log.exception("the watch met something unexpected")
+                self._failed(UnexpectedAnswerError(f"the watch failed: {type(error).__name__}: {error}"))
+
+    def _failed(self, error: KubeError) -> None:
+        """Tells the error and waits, longer each time."""
+        self._on_error(error)
+        delay = self._backoff.next_seconds()
+        _log.warning("pods cannot be watched error=%r retry_seconds=%.1f", str(error), delay)
+        self._stop.wait(delay)
 
     def _list(self) -> None:
         listed = self._client.list_objects(pods_path(), field_selector=self._selector, from_cache=True)
