@@ -102,3 +102,24 @@ def test_a_cpu_number_is_planned_or_refused_with_both_numbers(cpuplan: Command, 
     refused = cpuplan("plan", "--setting", "2", *words)
     assert refused.exit_code == 1
     assert "2 workers need a core each, 1 are free from CPU 2 up (2)" in refused.sentence
+
+
+def test_why_gives_a_reason_with_file_and_value_for_every_cpu(cpuplan: Command, server: HostRoot) -> None:
+    words = ["--device", "1b:00.0", "--mask", "0-31", "--sysfs-root", server.sys, "--why"]
+
+    answer = cpuplan("plan", *words)
+
+    assert "taken     worker 0 takes core 0: " in answer.output
+    assert "          from /sys/devices/system/cpu/cpu0/topology/thread_siblings_list: 0,112\n" in answer.output
+    reasons = cpuplan("plan", *words, "-o", "json").document["reasons"]
+    assert [reason["topic"] for reason in reasons] == ["input", "topology", "pool", "taken", "taken", "outcome"]
+
+
+def test_why_explains_a_refusal_too(cpuplan: Command, server: HostRoot) -> None:
+    words = ["--setting", "30", "--device", "1b:00.0", "--device", "43:00.0", "--mask", "0-31", "--why"]
+
+    answer = cpuplan("plan", *words, "--sysfs-root", server.sys)
+
+    assert answer.exit_code == 1
+    assert "outcome   too-few-cores-above: step_thread_core 30: 2 workers need a core each" in answer.output
+    assert answer.sentence.startswith("cpuplan plan: step_thread_core 30: 2 workers need a core each")

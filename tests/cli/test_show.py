@@ -94,6 +94,16 @@ def test_why_names_file_and_value_of_every_fact(cpuplan: Command, server: HostRo
     assert [path for path in wanted if path not in answer.output] == []
 
 
+def test_why_says_where_one_worker_would_go_on_each_gpu_but_not_on_the_boards_own_screen(
+    cpuplan: Command, server: HostRoot
+) -> None:
+    table = cpuplan("show", "--why", "--sysfs-root", server.sys).output.split("One worker alone on each device\n")[1]
+
+    rows = [line.split()[:3] for line in table.split("\n\n")[0].splitlines()[1:]]
+    assert len(rows) == 8
+    assert rows[:2] == [["0000:1b:00.0", "0,112", "55"], ["0000:43:00.0", "1,113", "54"]]
+
+
 @pytest.mark.parametrize("name", machine_names())
 def test_every_described_machine_is_shown(cpuplan: Command, own_machine: TreeOf, name: str) -> None:
     root = own_machine(name)

@@ -12,7 +12,8 @@ from ..model.cpulist import format_cpu_list
 from ..model.plan import usable_count
 from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
-from ..planning.cores import cores_of
+from ..planning.cores import Geometry, cores_of
+from ..planning.deployment import plan_deployment
 from .output import Block, Facts, Table, print_blocks
 from .roots import Allowance, add_root_arguments, chosen_root, effective_mask, read_allowance
 
@@ -31,6 +32,9 @@ VENDORS = {
     "0x1b36": "Red Hat",
     "0x1af4": "Red Hat",
 }
+
+DISPLAY_VENDORS = frozenset({"0x1a03", "0x102b", "0x15ad", "0x1414", "0x1234", "0x1b36", "0x1af4"})
+"""Vendors whose display functions are those of a board's controller or a virtual screen: no worker runs there."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +55,7 @@ def run(namespace: argparse.Namespace) -> int:
         return 0
     blocks = _blocks(topology, allowance, confidence)
     if namespace.why:
+        blocks.append(_one_worker_each(topology, effective_mask(topology, allowance)))
         blocks.append(_sources(root, topology, allowance))
     print_blocks(blocks)
     return 0
@@ -150,6 +155,21 @@ def _device_row(gpu: PciFunction) -> tuple[str, ...]:
     node = "unknown" if gpu.node in (None, "-1") else str(gpu.node)
     local = "unknown" if gpu.local is None else format_cpu_list(gpu.local) or "none"
     return (gpu.address, vendor_name(gpu.vendor), gpu.device_class, node, local)
+
+
+def _one_worker_each(topology: HostTopology, mask: frozenset[int]) -> Table:
+    """Where `auto` puts the one worker of a deployment on each device, were it alone on this host."""
+    rows = []
+    for function in topology.functions:
+        if function.vendor in DISPLAY_VENDORS:
+            continue
+        geometry = Geometry(topology.gpus_like([function.address]), topology.siblings_of)
+        plan = plan_deployment("auto", [function.address], mask=mask, usable=len(mask), geometry=geometry)
+        result = "-" if plan.result is None else str(plan.result)
+        step = next(iter(plan.workers), None)
+        cpus, why = ("-", plan.why) if step is None else (format_cpu_list(step.cpus), step.why)
+        rows.append((function.address, cpus, result, why))
+    return Table("One worker alone on each device", ("DEVICE", "STEP CPUS", "RESULT CPU", "WHY"), tuple(rows))
 
 
 def _sources(root: HostRoot, topology: HostTopology, allowance: Allowance) -> Table:
