@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cpuplan.agent import loop
+from cpuplan.agent.containers import requests_of
 from cpuplan.kube.pods import Pod
 from tests.agent.node import MakeNode, TestNode
 
@@ -47,7 +48,7 @@ def test_an_odd_pod_is_borne_and_the_next_one_planned(node: TestNode, content: d
 
 
 def test_a_pod_that_raises_is_left_out_and_counted(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loop.requests_of
+    real = requests_of
 
     def failing(pod: Pod, *rest: Any) -> Any:
         if pod.name == "poison":

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -48,7 +49,7 @@ def test_a_device_that_is_repeated_per_numa_node_is_one_device(
 def test_an_empty_numa_node_is_node_zero_and_no_topology_is_unknown(
     kubelet: FakePodResources, client: PodResourcesClient
 ) -> None:
-    entries = [
+    entries: list[dict[str, Any]] = [
         {"resource_name": "r", "device_ids": ["mig"], "topology": {"nodes": [{}]}},
         {"resource_name": "r", "device_ids": ["none"]},
     ]
@@ -140,6 +141,6 @@ def test_a_kubelet_that_does_not_answer_runs_into_the_deadline(
 def test_the_messages_stay_out_of_the_shared_descriptor_pool() -> None:
     device_plugin = descriptor_pb2.FileDescriptorProto(name="api.proto", package="v1", syntax="proto3")
     device_plugin.message_type.add(name="ListPodResourcesResponse")
-    descriptor_pool.Default().Add(device_plugin)  # type: ignore[attr-defined]
-    found = descriptor_pool.Default().FindMessageTypeByName("v1.ListPodResourcesResponse")  # type: ignore[attr-defined]
+    descriptor_pool.Default().Add(device_plugin)
+    found = descriptor_pool.Default().FindMessageTypeByName("v1.ListPodResourcesResponse")
     assert found is not message_class("ListPodResourcesResponse").DESCRIPTOR

@@ -40,7 +40,7 @@ def test_a_rotated_token_is_read_again_after_its_minute(service_account: Path, m
         def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:  # type: ignore[override]
             return in_two_minutes
 
-    monkeypatch.setattr(incluster_config.datetime, "datetime", InTwoMinutes)
+    monkeypatch.setattr("kubernetes.config.incluster_config.datetime.datetime", InTwoMinutes)
     assert connection.authorization() == "bearer second-token"
 
 
