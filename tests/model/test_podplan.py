@@ -191,6 +191,7 @@ def test_a_malformed_field_is_refused(change: dict[str, Any]) -> None:
         {"quota": float("nan")},
         {"quota": float("inf")},
         {"usable": 1.5},
+        {"usable": 0},
         {"devices": [1]},
         {"devices": None},
         {"workers": [{"address": 1, "uuid": None, "cpus": "", "why": ""}]},

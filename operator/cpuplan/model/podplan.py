@@ -143,7 +143,7 @@ class ContainerPlan:
             setting=_text(document["setting"]),
             mask=parse_cpu_list(document["mask"]),
             quota=None if quota is None else _quota(quota),
-            usable=_count(document["usable"]),
+            usable=_count(document["usable"], least=1),
             devices=tuple(_text(device) for device in document["devices"]),
             workers=tuple(
                 WorkerPlan(
@@ -236,9 +236,9 @@ class PodPlan:
             raise _not_a_plan(f"a field is missing or malformed: {error!r}") from error
 
 
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is not a whole number of at least 0")
+def _count(value: object, *, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{value!r} is not a whole number of at least {least}")
     return value
 
 
