@@ -74,6 +74,7 @@ lint: venv
 # The cluster goes down afterwards whatever came out, and that stays the exit code.
 test: venv
 	@$(CLUSTER) up
+	@$(CLUSTER) image
 	@status=0; $(BIN)/python -m pytest --require-all tests || status=$$?; \
 	[ "$$CPUPLAN_KEEP_CLUSTER" = 1 ] || $(CLUSTER) down || status=$$?; \
 	exit $$status

@@ -164,7 +164,12 @@ def _rmdir(folder: Path) -> None:
 
 
 def _docker_bridges() -> list[str]:
-    return sorted(path.name for path in Path("/sys/class/net").iterdir() if _DOCKER_BRIDGE.fullmatch(path.name))
+    """The bridges that carry names as dockerd gives them, in our network namespace."""
+    shown = subprocess.run(
+        ["ip", "-json", "link", "show", "type", "bridge"], capture_output=True, text=True, check=False
+    )
+    names = (str(link.get("ifname")) for link in json.loads(shown.stdout or "[]"))
+    return sorted(name for name in names if _DOCKER_BRIDGE.fullmatch(name))
 
 
 def _rules(program: str, table: str) -> str:

@@ -76,6 +76,9 @@ def up(name: str) -> KindCluster:
         found = existing(name)
         if found is not None:
             return found
+        if engine.running() is None:
+            # Whatever clusters there were, they ended with the engine they were on.
+            shutil.rmtree(_clusters(), ignore_errors=True)
         docker = engine.find_or_start()
         image = images.ensure_node(docker)
         binaries = client_programs() if image == images.KIND_NODE_IMAGE else go_programs.built(go_programs.ALL)
@@ -130,7 +133,7 @@ def down(name: str) -> None:
             if note is not None:
                 host_traces.restore_sysctls(note)
         shutil.rmtree(folder, ignore_errors=True)
-        if not any(_folder(other).is_dir() for other in (TEST_CLUSTER, DEMO_CLUSTER)):
+        if docker is None or not any(_clusters().glob("*")):
             engine.stop(engine.own_place())
             shutil.rmtree(places.state_dir(), ignore_errors=True)
 
@@ -225,8 +228,12 @@ def _kind(docker: Engine, binaries: Path, *arguments: str | Path) -> str:
     return run([binaries / "kind", *arguments], log="kind", environment=docker.environment)
 
 
+def _clusters() -> Path:
+    return places.state_dir() / "clusters"
+
+
 def _folder(name: str) -> Path:
-    return places.state_dir() / "clusters" / name
+    return _clusters() / name
 
 
 def _node_logs(cluster: KindCluster) -> str:

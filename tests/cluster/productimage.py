@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.cluster import debian, images, places
@@ -87,10 +88,12 @@ def _python_version(engine: Engine, base: str) -> str:
 def _own_wheel(folder: Path) -> Path:
     """Builds our wheel, with the compiled library in it, into the folder (made here)."""
     folder.mkdir(parents=True)
-    debian.ensure({"cc": "gcc"} | ({} if Path("/usr/include/stdio.h").exists() else {"": "libc6-dev"}))
+    debian.ensure({"gcc": "gcc"})
+    # The build's packages from our own environment, where that has them, else fetched into one for this build.
+    isolation = ["--no-build-isolation"] if find_spec("scikit_build_core") else []
     with step("building the cpuplan wheel"):
         run(
-            [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, places.CHECKOUT],
+            [sys.executable, "-m", "pip", "wheel", "--no-deps", *isolation, "--wheel-dir", folder, places.CHECKOUT],
             log="wheels",
             environment={"HOSTFLAG_REQUIRE_LIBRARY": "1"},
         )

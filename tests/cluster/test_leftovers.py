@@ -8,12 +8,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import debian, engine, process_identity
+from tests.cluster import debian, engine, places, process_identity
 from tests.cluster.console import ClusterError
 from tests.cluster.engine import EnginePlace
 
@@ -39,6 +40,35 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EnginePla
 def mounts_below(place: EnginePlace) -> list[str]:
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()]
     return [point for point in points if point.startswith((str(place.data_root), str(place.run_dir)))]
+
+
+KILLED_ENGINE_WITH_A_NETWORK = """
+import os, signal, subprocess, sys
+from pathlib import Path
+from tests.cluster import engine, process_identity
+root, run_dir = Path(sys.argv[1]), Path(sys.argv[2])
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+place = engine.EnginePlace(root / "engine", run_dir, root / "host.json")
+engine.start(place).docker("network", "create", "some-network")
+os.kill(process_identity.read(place.identity).pid, signal.SIGKILL)
+engine.erase(place)
+subprocess.run(["ip", "-brief", "link"], check=True)
+subprocess.run(["iptables-save"], check=True)
+"""
+
+
+def test_a_killed_engines_bridges_and_firewall_rules_are_removed(place: EnginePlace) -> None:
+    folders = [str(place.data_root.parent), str(place.run_dir)]
+    left = subprocess.run(
+        ["unshare", "--net", sys.executable, "-c", KILLED_ENGINE_WITH_A_NETWORK, *folders],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=places.CHECKOUT,
+    ).stdout
+    words = set(left.replace("@", " ").split())
+    assert {"lo", ":FORWARD", "ACCEPT"} <= words
+    assert [word for word in words if word.startswith(("docker", "br-", ":DOCKER", "DROP", "-A"))] == []
 
 
 @pytest.fixture
