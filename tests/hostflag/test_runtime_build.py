@@ -21,12 +21,22 @@ OTHER_UID = 54321
 
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build_directory: Path) -> Path:
-    """A compiler that is quick: it copies the library that is built already, and counts its runs in a file."""
+    """A compiler that is quick: it copies the library that is built already, and counts its runs in a file.
+
+    While there is a file "hang" beside it, it hangs instead.
+    """
     load_hostflag()
     (built,) = build_directory.glob("libdsv41_hostflag-*.so")
     program = tmp_path / "quick-cc"
     program.write_text(
-        f'#!/bin/sh\necho run >> "{tmp_path}/runs"\nwhile [ "$1" != -o ]; do shift; done\nexec cp "{built}" "$2"\n'
+        f"""#!/bin/sh
+        echo run >> "{tmp_path}/runs"
+        cd "{tmp_path}"
+        if [ -e hang ]; then echo $$ > pid; mv pid hung; exec sleep 600; fi
+        cd "$OLDPWD"
+        while [ "$1" != -o ]; do shift; done
+        exec cp "{built}" "$2"
+        """
     )
     program.chmod(0o755)
     monkeypatch.setenv("CC", str(program))
@@ -241,22 +251,16 @@ def test_a_user_without_passwd_entry_and_home_can_build(compiler: Path, places: 
     subprocess.run(["rm", "-r", directory], check=True)
 
 
-def test_a_killed_compile_blocks_nobody(compiler: Path, places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hanging = places / "hanging-cc"
-    hanging.write_text(
-        f"#!/bin/sh\necho $$ > {places}/started.new && mv {places}/started.new {places}/started\nexec sleep 600\n"
-    )
-    hanging.chmod(0o755)
-    first = subprocess.Popen(
-        [sys.executable, "-c", "from hostflag_native import load_hostflag; load_hostflag()"],
-        env=os.environ | {"CC": str(hanging)},
-    )
-    subprocess.run(["sh", "-c", f"until [ -e {started} ]; do sleep 0.02; done"], check=True, timeout=20)
-    first.kill()
-    first.wait()
-    os.kill(int(started.read_text()), signal.SIGKILL)
-    hanging.write_text(compiler.read_text())
+def test_a_killed_compile_blocks_nobody(compiler: Path, places: Path) -> None:
+    """Its lock ends with it, although its compiler may live on and its temporary file stays."""
+    (places / "hang").touch()
+    program = "from hostflag_native import load_hostflag; load_hostflag()"
+    with subprocess.Popen([sys.executable, "-c", program]) as killed:
+        subprocess.run(["sh", "-c", f"until [ -e {places}/hung ]; do sleep 0.02; done"], check=True, timeout=20)
+        killed.kill()
+    (places / "hang").unlink()
     assert load_hostflag()[1].startswith(str(places / "build"))
+    os.kill(int((places / "hung").read_text()), signal.SIGKILL)
 
 
 def test_eight_processes_at_once_compile_once(compiler: Path, places: Path) -> None:
