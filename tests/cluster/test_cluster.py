@@ -58,6 +58,24 @@ def until_ready(cluster: Cluster, *pods: str) -> None:
     )
 
 
+# Ready says that the server's process runs, not that it listens, nor that kube-proxy has heard of it.
+FETCH = """
+import os, ssl, sys, time, urllib.error, urllib.request
+def fetch(url, **options):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return urllib.request.urlopen(url, timeout=10, **options)
+        except urllib.error.URLError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+trust = ssl.create_default_context(cafile="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+print(fetch(f"http://{sys.argv[1]}/hostname").read().decode().strip())
+print(fetch(f"https://{os.environ['KUBERNETES_SERVICE_HOST']}/version", context=trust).status)
+"""
+
+
 def test_a_pod_reaches_one_on_another_node_and_the_api_server_by_their_service_addresses(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -74,14 +92,7 @@ def test_a_pod_reaches_one_on_another_node_and_the_api_server_by_their_service_a
     )
     until_ready(cluster, "server", "client")
     address = cluster.get("service", "-n", namespace, "server")["spec"]["clusterIP"]
-    script = (
-        "import os, ssl, urllib.request as r; trust = ssl.create_default_context("
-        "cafile='/var/run/secrets/kubernetes.io/serviceaccount/ca.crt');"
-        f"print(r.urlopen('http://{address}/hostname', timeout=20).read().decode().strip());"
-        "server = os.environ['KUBERNETES_SERVICE_HOST'];"
-        "print(r.urlopen(f'https://{server}/version', context=trust, timeout=20).status)"
-    )
-    answers = cluster.kubectl("exec", "-n", namespace, "client", "--", "python", "-c", script)
+    answers = cluster.kubectl("exec", "-n", namespace, "client", "--", "python", "-c", FETCH, address)
     assert answers.split() == ["server", "200"]
 
 
