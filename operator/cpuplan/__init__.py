@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from .host.gpulock import claim_gpus
     from .host.sysfs import host_gpus, smt_siblings
     from .inprocess.apply import Pins, PinState, ThreadPin, pin_pool_threads, pin_result_threads, pin_step_threads
-    from .inprocess.budget import Budget, budget_of
     from .inprocess.current import deployment_plan, devices_plan, install, plan
     from .inprocess.devices import device_addresses
     from .inprocess.environment import set_thread_variables
@@ -24,12 +23,13 @@ if TYPE_CHECKING:
     from .model.errors import CpuPlanError
     from .model.plan import CpuPlan, StepCpus
     from .model.topology import HostGpu
+    from .planning.budget import Budget, budget_of
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "PINNABLE": "host.affinity",
-    "Budget": "inprocess.budget",
+    "Budget": "planning.budget",
     "CpuPlan": "model.plan",
     "CpuPlanError": "model.errors",
     "Followed": "inprocess.follow",
@@ -41,7 +41,7 @@ _HOMES = {
     "PublishedPlan": "inprocess.published",
     "StepCpus": "model.plan",
     "ThreadPin": "inprocess.apply",
-    "budget_of": "inprocess.budget",
+    "budget_of": "planning.budget",
     "cgroup_cpu_quota": "host.cgroup",
     "claim_gpus": "host.gpulock",
     "deployment_plan": "inprocess.current",

@@ -110,7 +110,7 @@ def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, volume: Pod
 
     answer = cpuplan("env", "--plan-dir", volume.folder)
 
-    assert answer.sentence.startswith("cpuplan: 3 usable CPUs are too few for 2 workers: ")
+    assert answer.sentence.startswith("cpuplan: 3 usable CPUs cannot serve 2 workers: ")
 
 
 def small_quota(plan: PodPlan) -> PodPlan:

@@ -92,7 +92,7 @@ def test_a_device_that_sysfs_does_not_know_is_said(cpuplan: Command, server: Hos
 def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, server: HostRoot) -> None:
     words = ["--device", "1b:00.0", "--device", "43:00.0", "--quota", "2", "--sysfs-root", server.sys]
 
-    assert cpuplan("plan", *words).facts["shortage"].startswith("2 usable CPUs are too few for 2 workers")
+    assert cpuplan("plan", *words).facts["shortage"].startswith("2 usable CPUs cannot serve 2 workers")
 
 
 def test_a_cpu_number_is_planned_or_refused_with_both_numbers(cpuplan: Command, server: HostRoot) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..host.sysfs import host_gpus
-from ..inprocess.budget import budget_of
 from ..inprocess.environment import THREAD_VARIABLES, thread_variables
 from ..inprocess.foreign import foreign_binders
 from ..inprocess.launchers import (
@@ -28,6 +27,7 @@ from ..inprocess.launchers import (
 )
 from ..inprocess.published import NotPublished
 from ..model.cpulist import format_cpu_list
+from ..planning.budget import budget_of
 from .inforce import (
     PlanInForce,
     add_plan_arguments,

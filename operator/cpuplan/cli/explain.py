@@ -11,11 +11,11 @@ from typing import Any
 from ..host.identity import read_boot_id
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
-from ..inprocess.budget import budget_of
 from ..inprocess.published import PLAN_FOLDER
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan, PodPlan
 from ..model.topology import HostTopology
+from ..planning.budget import budget_of
 from ..planning.explain import Decision, Sentence, explain, holders_of
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks

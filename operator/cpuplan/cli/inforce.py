@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..host.affinity import process_mask, usable_cpus
-from ..inprocess.budget import budget_of
 from ..inprocess.environment import threads_per_process
 from ..inprocess.foreign import foreign_binders
 from ..inprocess.published import CONTAINER_VARIABLE, PLAN_FOLDER, Publication, PublishedPlan, wait_for_plan
 from ..model.plan import CpuPlan
 from ..model.podplan import WorkerPlan
+from ..planning.budget import budget_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from typing import Any
 from ..host.affinity import PINNABLE
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
-from ..inprocess.budget import budget_of
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.topology import normalise_address
+from ..planning.budget import budget_of
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment

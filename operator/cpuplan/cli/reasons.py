@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..inprocess.budget import Budget
+from ..planning.budget import Budget
 from ..planning.explain import Sentence
 from .output import Table
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ..inprocess.environment import thread_variables
 from ..model.cpulist import format_cpu_list
+from ..planning.budget import counted
 from .errors import FAILED, WRONG_USAGE, CliError
 from .inforce import (
     PlanInForce,
@@ -88,8 +89,8 @@ def _sentence(in_force: PlanInForce, thread_count: int, variable_count: int) -> 
     plan = in_force.plan
     pinned = format_cpu_list(plan.pinned) or "none"
     return (
-        f"{thread_count} threads per pool ({variable_count} variables set) from {in_force.origin}: "
-        f"{plan.usable} usable CPUs, pinned {pinned}"
+        f"{counted(thread_count, 'thread')} per pool ({counted(variable_count, 'variable')} set) "
+        f"from {in_force.origin}: {counted(plan.usable, 'usable CPU')}, pinned {pinned}"
     )
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from cpuplan.host.root import HostRoot
-from cpuplan.inprocess.budget import budget_of
+from cpuplan.planning.budget import budget_of, counted
+from tests.conftest import TreeOf
 from tests.podvolume import plan_of_pod
 
 SERVER = "h100-server"
+
+
+@pytest.fixture
+def server(own_machine: TreeOf) -> HostRoot:
+    """A two-socket server with eight H100."""
+    return own_machine(SERVER)
 
 
 def budget(server: HostRoot, gpus: tuple[int, ...], quota: float | None):  # type: ignore[no-untyped-def]
@@ -35,7 +42,7 @@ def test_a_quota_too_small_for_its_workers_is_said_in_advance(server: HostRoot) 
     found = budget(server, (0, 1, 2, 3), 4.0)
 
     assert found.shortage == (
-        "4 usable CPUs are too few for 4 workers: pins or one step thread each, a result thread and one pool thread "
+        "4 usable CPUs cannot serve 4 workers: pins or one step thread each, a result thread and one pool thread "
         "need 10; raise the CPU limit, or run fewer workers"
     )
 
@@ -55,3 +62,8 @@ def test_workers_that_are_not_pinned_need_a_cpu_each_as_well(server: HostRoot) -
 
     assert (found.pinned, found.needed) == (0, 6)
     assert found.shortage is not None
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 workers"), (1, "1 worker"), (2, "2 workers")])
+def test_one_thing_is_not_called_several(number: int, text: str) -> None:
+    assert counted(number, "worker") == text

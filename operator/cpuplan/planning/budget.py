@@ -44,7 +44,7 @@ class Budget:
         if self.usable >= self.needed:
             return None
         return (
-            f"{self.usable} usable CPUs are too few for {self.worker_count} workers: "
+            f"{counted(self.usable, 'usable CPU')} cannot serve {counted(self.worker_count, 'worker')}: "
             f"pins or one step thread each, a result thread and one pool thread need {self.needed}; "
             "raise the CPU limit, or run fewer workers"
         )
@@ -63,3 +63,8 @@ def budget_of(plan: CpuPlan, worker_count: int) -> Budget:
         needed=max(pinned, worker_count + RESULT_THREADS) + POOL_THREADS,
         worker_count=worker_count,
     )
+
+
+def counted(number: int, thing: str) -> str:
+    """The number with its noun, which gets an s unless there is one of it."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
