@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..model.cpulist import parse_cpu_list
 from ..model.topology import HostGpu, HostTopology, NumaNode, PciFunction, normalise_address
-from .root import HostRoot, names_in, read_content, read_text
+from .root import ATTRIBUTE_END_BYTES, HostRoot, names_in, read_content, read_text
 
 THIS_HOST = HostRoot()
 
@@ -38,7 +38,7 @@ def _parse(content: bytes) -> frozenset[int] | None:
 
 def read_cpu_list(path: Path | str) -> frozenset[int] | None:
     """The CPU set in a file; None where the file is missing, unreadable or malformed."""
-    content = read_content(path)
+    content = read_content(path, end_bytes=ATTRIBUTE_END_BYTES)
     return None if content is None else _parse(content)
 
 
