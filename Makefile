@@ -21,7 +21,7 @@ endif
 # Debian packages that building and testing need, beside those that tests/cluster installs itself.
 APT_PACKAGES := gcc libc6-dev python3-venv
 
-.PHONY: help venv packages image cluster-up cluster-down demo demo-down lint test clean
+.PHONY: help venv packages image cluster-up cluster-down demo demo-down lint test soak bench clean
 
 help:
 	@echo "make lint          ruff, mypy, import contracts"
@@ -29,6 +29,8 @@ help:
 	@echo "make cluster-up    the kind cluster of the tests; make cluster-down removes it"
 	@echo "make image         the product image $(IMAGE), loaded into that cluster where it runs"
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
+	@echo "make soak          long searches: 100,000 random histories of a node's ledger"
+	@echo "make bench         speed against its bounds: import, reading a host, planning"
 	@echo "make clean         what was built in the checkout"
 
 venv: .venv/installed
@@ -78,6 +80,13 @@ test: venv
 	@status=0; $(BIN)/python -m pytest --require-all tests || status=$$?; \
 	[ "$$CPUPLAN_KEEP_CLUSTER" = 1 ] || $(CLUSTER) down || status=$$?; \
 	exit $$status
+
+# What takes too long for every change; a sample of each runs in make test.
+soak: venv
+	PYTHONPATH=operator:. $(BIN)/python -m tests.planning.ledger_search 100000
+
+bench: venv
+	PYTHONPATH=operator:. $(BIN)/python -m benchmarks
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
