@@ -83,16 +83,23 @@ class Cluster:
 
     def install_chart(self, values: Mapping[str, Any] | None = None, *, files: Sequence[Path] = ()) -> None:
         """Installs our chart, or changes the installed one to exactly these values, and waits until all is ready."""
-        repository, _, tag = self.image().rpartition(":")
-        image = {"image": {"repository": repository, "tag": tag}}
-        with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
-            json.dump({**image, **(values or {})}, file)
-            file.flush()
+        with tempfile.TemporaryDirectory() as folder:
+            image, given = Path(folder, "image.json"), Path(folder, "values.json")
+            image.write_text(json.dumps(self._image_values()), encoding="utf-8")
+            given.write_text(json.dumps(values or {}), encoding="utf-8")
             self.helm(
                 "upgrade", "--install", RELEASE, places.CHECKOUT / "charts" / "cpuplan", "--namespace", RELEASE,
-                "--create-namespace", "--reset-values", *(f"--values={path}" for path in files),
-                f"--values={file.name}", "--wait", "--timeout=180s",
+                "--create-namespace", "--reset-values", f"--values={image}", *(f"--values={path}" for path in files),
+                f"--values={given}", "--wait", "--timeout=180s",
             )  # fmt: skip
+
+    def _image_values(self) -> dict[str, object]:
+        """The chart's values that name the product image."""
+        image = self.image()
+        if self.kind is not None:
+            return productimage.chart_values(self.kind.engine, image)
+        repository, _, tag = image.rpartition(":")
+        return {"image": {"repository": repository, "tag": tag}}
 
     def uninstall_chart(self) -> None:
         """Removes the release and waits until its objects are gone; nothing happens where it is not installed."""

@@ -57,6 +57,13 @@ def ensure(engine: Engine, *, image: str = IMAGE, base: str | None = None) -> st
     return image
 
 
+def chart_values(engine: Engine, image: str) -> dict[str, object]:
+    """Chart values with which pods run exactly this image: its tag stays `dev`, so a label tells one from the next."""
+    repository, _, tag = image.rpartition(":")
+    build = {"podAnnotations": {"image-sources": engine.label(image, _SOURCES_LABEL)}}
+    return {"image": {"repository": repository, "tag": tag}, "agent": build, "operator": build}
+
+
 def _sources_key(base: str) -> str:
     """Twelve digits that change with anything the image is made from."""
     digest = hashlib.sha256(base.encode())

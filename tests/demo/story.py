@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,12 +69,13 @@ def down() -> None:
 
 
 def _install_chart(cluster: KindCluster, image: str) -> None:
-    repository, _, tag = image.rpartition(":")
-    with step("installing charts/cpuplan with helm"):
+    with step("installing charts/cpuplan with helm"), tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(productimage.chart_values(cluster.engine, image), file)
+        file.flush()
         cluster.helm(
             "upgrade", "--install", "cpuplan", places.CHECKOUT / "charts" / "cpuplan",
-            "--namespace", RELEASE_NAMESPACE, "--create-namespace", "--values", fakegpus.CHART_VALUES,
-            "--set", f"image.repository={repository},image.tag={tag}", "--wait", "--timeout", "3m",
+            "--namespace", RELEASE_NAMESPACE, "--create-namespace", "--values", file.name,
+            "--values", fakegpus.CHART_VALUES, "--wait", "--timeout", "3m",
         )  # fmt: skip
 
 
