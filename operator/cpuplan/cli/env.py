@@ -28,6 +28,7 @@ from ..inprocess.launchers import (
 from ..inprocess.published import NotPublished
 from ..model.cpulist import format_cpu_list
 from ..planning.budget import budget_of
+from .budget import budget_document
 from .inforce import (
     PlanInForce,
     add_plan_arguments,
@@ -37,7 +38,6 @@ from .inforce import (
     say,
     warn,
 )
-from .reasons import budget_document
 
 _ARGUMENTS: dict[str, Callable[[tuple[DevicePlace, ...]], list[str]]] = {
     "vllm": vllm_arguments,

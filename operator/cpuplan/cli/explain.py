@@ -17,10 +17,11 @@ from ..model.podplan import ContainerPlan, PodPlan
 from ..model.topology import HostTopology
 from ..planning.budget import budget_of
 from ..planning.explain import Decision, Sentence, explain, holders_of
+from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
 from .podsource import PodSource, read_cluster, read_file, read_volume
-from .reasons import budget_document, reasons_document, reasons_table
+from .reasons import reasons_document, reasons_table
 from .roots import add_root_arguments, chosen_root
 
 

@@ -5,7 +5,6 @@ Everywhere else plain text: aligned columns, one line per row, so that grep and 
 
 from __future__ import annotations
 
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -44,7 +43,9 @@ def print_blocks(blocks: Sequence[Block], stream: TextIO | None = None) -> None:
         try:
             _print_rich(blocks, target)
         except ModuleNotFoundError:
-            _print_plain(blocks, target, shutil.get_terminal_size().columns)
+            from shutil import get_terminal_size  # noqa: PLC0415 - it loads compressors; only terminals need it
+
+            _print_plain(blocks, target, get_terminal_size().columns)
         return
     _print_plain(blocks, target, None)
 

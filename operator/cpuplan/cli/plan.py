@@ -21,9 +21,10 @@ from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
 from ..planning.explain import Decision, Sentence, explain
+from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
-from .reasons import budget_document, reasons_document, reasons_table
+from .reasons import reasons_document, reasons_table
 from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
 
 _NO_DEVICE = "-"

@@ -1,11 +1,10 @@
-"""Explanations as output: sentences with the files and values that they come from, and budgets."""
+"""Explanations as output: sentences with the files and values that they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from ..planning.budget import Budget
 from ..planning.explain import Sentence
 from .output import Table
 
@@ -29,17 +28,3 @@ def reasons_document(sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
         }
         for sentence in sentences
     ]
-
-
-def budget_document(budget: Budget) -> dict[str, Any]:
-    """A budget as a JSON object."""
-    return {
-        "usable": budget.usable,
-        "pinned": budget.pinned,
-        "preprocess": budget.preprocess,
-        "encode": budget.encode,
-        "copy": budget.copy,
-        "remains": budget.remains,
-        "needed": budget.needed,
-        "shortage": budget.shortage,
-    }

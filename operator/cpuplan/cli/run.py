@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 from typing import NoReturn
@@ -118,8 +117,10 @@ def _replace_this_process(command: list[str]) -> NoReturn:
     try:
         os.execvp(command[0], command)  # noqa: S606 - the very purpose of this command
     except FileNotFoundError as error:
-        # The command is there, so its interpreter is not.
-        missing = "its interpreter (the first line of the script)" if shutil.which(command[0]) else "it"
+        from shutil import which  # noqa: PLC0415 - it loads compressors that a start which works does not need
+
+        # A command that is there lacks its interpreter.
+        missing = "its interpreter (the first line of the script)" if which(command[0]) else "it"
         raise CliError(f"cannot run {command[0]}: {missing} was not found", _NOT_FOUND) from error
     except OSError as error:
         raise CliError(f"cannot run {command[0]}: {error.strerror}", _NOT_EXECUTABLE) from error
