@@ -16,6 +16,7 @@ from cpuplan.kube.connection import Connection
 from cpuplan.kube.paths import pod_path
 from cpuplan.kube.podwatch import PodWatch
 from cpuplan.model.podplan import PodPlan
+from cpuplan.process.address import Address
 from tests.fakeapi import FakeApi, Request
 from tests.fakekubelet import FakePodResources
 from tests.machines import gpu_uuid
@@ -44,7 +45,7 @@ def settings_for(root: HostRoot, socket: Path, **changes: Any) -> AgentSettings:
         "node_name": NODE,
         "root": root,
         "podresources_socket": socket,
-        "metrics_address": "127.0.0.1:0",
+        "metrics_address": Address("127.0.0.1", 0),
         "kubeconfig": None,
         "log_level": "info",
         "device_resources": ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu"),

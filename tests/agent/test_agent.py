@@ -263,14 +263,14 @@ def test_the_devices_of_an_ended_namesake_are_not_taken_for_ones_own(node: TestN
 def test_an_unreachable_kubelet_changes_no_plan_and_is_not_ready(node: TestNode) -> None:
     node.add_pod("llm-0", gpus={"engine": [FIRST]})
     node.turn()
-    assert node.assembled.agent.trouble_ready() is None
+    assert node.assembled.agent.trouble_ready() == ""
     node.kubelet.stop()
     assert node.turn() == []
-    assert "PodResources socket" in (node.assembled.agent.trouble_ready() or "")
+    assert "PodResources socket" in node.assembled.agent.trouble_ready()
     assert node.metric("podresources_errors_total") == 1
     node.kubelet.start()
     assert node.turn() == []
-    assert node.assembled.agent.trouble_ready() is None
+    assert node.assembled.agent.trouble_ready() == ""
 
 
 def test_a_busy_kubelet_changes_no_plan(node: TestNode) -> None:
@@ -494,6 +494,13 @@ def test_plans_stay_below_four_kibibytes(node: TestNode) -> None:
     ours = {key: text for key, text in node.annotations("llm-0").items() if key.startswith("cpuplan.dev/")}
     assert sum(len(key) + len(text.encode()) for key, text in ours.items()) < 4096
     assert len(node.plan("llm-0").containers[0][1].workers) == 8
+
+
+def test_metrics_have_every_counter_before_anything_happened(node: TestNode) -> None:
+    assert [node.metric("patches_total", result=result) for result in ("written", "refused", "outdated", "failed")] == [
+        *(0, 0, 0, 0)
+    ]
+    assert (node.metric("podresources_errors_total"), node.metric("watch_errors_total")) == (0, 0)
 
 
 def test_metrics_say_what_was_planned(node: TestNode) -> None:

@@ -75,4 +75,4 @@ def test_a_turn_that_fails_is_not_ready_and_the_next_one_recovers(
         agent.run()
     assert agent.trouble_ready() == "planning failed: ZeroDivisionError: division by zero"
     node.turn()
-    assert agent.trouble_ready() is None
+    assert agent.trouble_ready() == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ import pytest
 from cpuplan.cli.main import main
 from cpuplan.host.root import HostRoot
 from tests.agent.node import MakeNode, TestNode
+from tests.restored import restored_logging
 
 REPOSITORY = Path(__file__).parents[2]
 FIRST = "0000:1b:00.0"
@@ -161,8 +161,6 @@ def run(
     """Runs `cpuplan agent` in this process: its exit code and the last line of its standard error."""
     monkeypatch.delenv("NODE_NAME", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
 
     def run(*arguments: str) -> tuple[int, str]:
         code = main(["agent", *arguments])
@@ -170,9 +168,8 @@ def run(
         assert len(lines) == 1, lines
         return code, lines[0]
 
-    yield run
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    with restored_logging():
+        yield run
 
 
 def roots(root: HostRoot) -> list[str]:
@@ -196,6 +193,7 @@ def roots(root: HostRoot) -> list[str]:
         (["--resync-seconds", "soon"], "'soon' is not a number of seconds from 0 to 86400"),
         (["--device-resources", "gpu"], "'gpu': expected names of extended resources such as nvidia.com/gpu"),
         (["--log-level", "loud"], "'loud' is none of debug, info, warning, error"),
+        (["--metrics-address", "here"], "'here' is not an address: expected HOST:PORT such as 0.0.0.0:9465"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
     ],
 )
@@ -217,14 +215,15 @@ def test_a_root_that_is_no_sysfs_ends_with_one_sentence(
     assert f"{tmp_path} is no readable sysfs" in line
 
 
-def test_a_wrong_metrics_address_ends_with_one_sentence(
+def test_an_address_that_cannot_be_listened_on_ends_with_one_sentence(
     run: Callable[..., tuple[int, str]], make_node: MakeNode, tmp_path: Path
 ) -> None:
     node = make_node("small-vm")
     kubeconfig = str(node.api.write_kubeconfig(tmp_path / "k"))
-    code, line = run("--node-name", "n", *roots(node.root), "--kubeconfig", kubeconfig, "--metrics-address", "here")
+    flags = ["--node-name", "n", *roots(node.root), "--kubeconfig", kubeconfig]
+    code, line = run(*flags, "--metrics-address", "192.0.2.1:9465")
     assert code == 2
-    assert "metrics address 'here' is not HOST:PORT" in line
+    assert "cannot listen on 192.0.2.1:9465 for metrics and probes" in line
 
 
 def test_an_environment_variable_stands_in_for_its_flag(

@@ -1,6 +1,5 @@
 """An API server in memory, a client for it that does not wait between tries, and a clock that tests move."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from cpuplan.kube.client import KubeClient, default_retries
 from cpuplan.kube.connection import connect
+from tests import restored
 from tests.fakeapi import FakeApi
 
 
@@ -54,13 +54,8 @@ def client(kubeconfig: Path) -> Iterator[KubeClient]:
 @pytest.fixture
 def restored_logging() -> Iterator[None]:
     """The logging of the process is afterwards what it was before."""
-    names = ("", "kopf", "asyncio", "urllib3", "kubernetes", "aiohttp")
-    levels = {name: logging.getLogger(name).level for name in names}
-    handlers = logging.getLogger().handlers[:]
-    yield
-    logging.getLogger().handlers[:] = handlers
-    for name, level in levels.items():
-        logging.getLogger(name).setLevel(level)
+    with restored.restored_logging():
+        yield
 
 
 def writes(api: FakeApi) -> list[tuple[str, str]]:

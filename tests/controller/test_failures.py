@@ -17,6 +17,7 @@ from cpuplan.kube.errors import (
     UnauthorizedError,
     UnexpectedAnswerError,
 )
+from cpuplan.process.endpoints import ListenError
 
 
 def caused(outer: BaseException, cause: BaseException) -> BaseException:
@@ -47,7 +48,8 @@ def caused(outer: BaseException, cause: BaseException) -> BaseException:
         ),
         (UnexpectedAnswerError("no JSON"), Failure(1, "no JSON")),
         (LeadershipLostError("lost"), Failure(1, "lost")),
-        (OSError(errno.EADDRINUSE, "in use"), Failure(1, "[Errno 98] in use")),
+        (ListenError("cannot listen on :1"), Failure(2, "cannot listen on :1")),
+        (OSError(errno.EIO, "broken"), Failure(1, "[Errno 5] broken")),
         (kopf.LoginError("long text"), Failure(2, "the API server takes none of our credentials any more (401)")),
         (WatchingError("Error in the watch-stream"), Failure(1, "the watch of pods ended: Error in the watch-stream")),
         (aiohttp.ClientPayloadError("cut off"), Failure(1, "the watch of pods ended: cut off")),

@@ -1,5 +1,6 @@
 """The Lease in an API server: taken, renewed, lost, given back."""
 
+import queue
 import threading
 
 import pytest
@@ -26,6 +27,18 @@ def holder(api: FakeApi) -> str:
     lease = api.object(LEASE)
     assert lease is not None
     return str(lease["spec"]["holderIdentity"])
+
+
+class Loss:
+    """The end of a leadership, as told from the renewing thread."""
+
+    def __init__(self) -> None:
+        self._told: queue.Queue[str] = queue.Queue()
+        self.note = self._told.put
+
+    def sentence(self) -> str:
+        """Why, once it is told."""
+        return self._told.get(timeout=10)
 
 
 def test_the_first_candidate_leads_until_its_lease_ends(api: FakeApi, client: KubeClient, clock: FakeClock) -> None:
@@ -98,20 +111,13 @@ def test_an_api_server_that_fails_does_not_end_a_lease_before_its_time(
 def test_the_loss_of_the_lease_is_told_with_its_new_holder(api: FakeApi, client: KubeClient, clock: FakeClock) -> None:
     leader = candidate(client, clock, retry_seconds=0.01)
     leader.try_once()
-    told: list[str] = []
-    lost = threading.Event()
-
-    def note(why: str) -> None:
-        told.append(why)
-        lost.set()
-
+    loss = Loss()
     clock.now += 30
     candidate(client, clock, "operator-1").try_once()  # sees the record for the first time
     clock.now += 30
     api.patch(LEASE, {"spec": {"holderIdentity": "operator-1"}})
-    leader.keep(note)
-    assert lost.wait(10)
-    assert told == ["lease cpuplan/cpuplan-operator is held by operator-1 now"]
+    leader.keep(loss.note)
+    assert loss.sentence() == "lease cpuplan/cpuplan-operator is held by operator-1 now"
 
 
 def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends(
@@ -121,11 +127,9 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends(
     leader.try_once()
     api.fail(500, times=1000)
     clock.now += 30
-    told: list[str] = []
-    lost = threading.Event()
-    leader.keep(lambda why: (told.append(why), lost.set())[0])
-    assert lost.wait(10)
-    assert told == ["lease cpuplan/cpuplan-operator could not be renewed for 30 s"]
+    loss = Loss()
+    leader.keep(loss.note)
+    assert loss.sentence() == "lease cpuplan/cpuplan-operator could not be renewed for 30 s"
 
 
 def test_waiting_ends_with_the_lease_or_with_stop(api: FakeApi, client: KubeClient, clock: FakeClock) -> None:

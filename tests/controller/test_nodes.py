@@ -116,7 +116,7 @@ def test_agents_are_running_pods_of_the_release_with_its_labels(api: FakeApi, no
         f"{path}/d",
         {"metadata": {**labels, "deletionTimestamp": "x"}, "spec": {"nodeName": "gpu-4"}, "status": running},
     )
-    assert nodes.agent_nodes(0) == {"gpu-1"}
+    assert nodes.agent_nodes(0) == frozenset({"gpu-1"})
 
 
 def test_agents_are_asked_for_once_in_a_while(api: FakeApi, nodes: NodeKnowledge) -> None:

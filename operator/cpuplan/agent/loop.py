@@ -72,9 +72,9 @@ class NodeAgent:
         self._turn = threading.Condition()
         self._is_stopped = False
         self._changed_at: dict[str, float] = {}
-        self._watch_trouble: str | None = None
-        self._kubelet_trouble: str | None = "the kubelet has not been asked yet"
-        self._plan_trouble: str | None = "nothing has been planned yet"
+        self._watch_trouble = ""
+        self._kubelet_trouble = "the kubelet has not been asked yet"
+        self._plan_trouble = "nothing has been planned yet"
         self._turned_at = self._refreshed_at = monotonic()
         self._waiting_since: dict[str, float] = {}
 
@@ -111,15 +111,15 @@ class NodeAgent:
             self._is_stopped = True
             self._turn.notify_all()
 
-    def trouble_alive(self) -> str | None:
-        """What /healthz says: None while the loop turns."""
+    def trouble_alive(self) -> str:
+        """What /healthz says: nothing while the loop turns."""
         silent = self._monotonic() - self._turned_at
-        return None if silent < STALL_SECONDS else f"the loop has not turned for {silent:.0f} s"
+        return "" if silent < STALL_SECONDS else f"the loop has not turned for {silent:.0f} s"
 
-    def trouble_ready(self) -> str | None:
-        """What /readyz says: None when pods, kubelet and host can be read."""
+    def trouble_ready(self) -> str:
+        """What /readyz says: nothing when pods, kubelet and host can be read."""
         if not self._parts.watch.is_synced:
-            because = "" if self._watch_trouble is None else f": {self._watch_trouble}"
+            because = f": {self._watch_trouble}" if self._watch_trouble else ""
             return f"the node's pods have not been listed yet{because}"
         return self._kubelet_trouble or self._plan_trouble
 
@@ -150,7 +150,7 @@ class NodeAgent:
         waiting = frozenset(each.pod.uid for each in asked if each.awaits_devices)
         self._waiting_since = {uid: self._waiting_since.get(uid, began) for uid in waiting}
         parts.metrics.replanned(self._monotonic() - began, plans.values(), len(waiting))
-        self._plan_trouble = None
+        self._plan_trouble = ""
         for pod in pods:
             if not is_planned(pod.annotations):
                 self._clean(pod)
@@ -184,9 +184,9 @@ class NodeAgent:
                 _log.warning("the kubelet cannot be asked, plans that stand are kept error=%r", str(error))
             self._kubelet_trouble = str(error)
             return None
-        if self._kubelet_trouble is not None:
+        if self._kubelet_trouble:
             _log.info("the kubelet answers")
-        self._kubelet_trouble = None
+        self._kubelet_trouble = ""
         return assignments
 
     def _publish(self, asked: PodRequests, plans: Mapping[tuple[str, str], ContainerPlan]) -> None:
@@ -236,7 +236,7 @@ class NodeAgent:
         awaited = set(waiting)
         if may_improve:
             awaited.add("devices without a place")
-        if self._kubelet_trouble is not None:
+        if self._kubelet_trouble:
             awaited.add("the kubelet")
         dues = [due for due in (parts.writer.due_seconds, parts.settling.due_seconds) if due is not None]
         with self._turn:

@@ -18,14 +18,15 @@ from ..kube.errors import KubeConfigError, KubeError
 from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError, OverrideError
 from ..planning.ledger import NodeRules
+from ..process.endpoints import Answers, ListenError, served
+from ..process.flags import EXIT_MISCONFIGURED
 from .claims import ClaimReader
-from .endpoints import AddressError, Endpoints
 from .loop import NodeAgent, NodeAgentParts
 from .metrics import AgentMetrics
 from .nodefacts import NodeFacts
 from .planned import DeviceResources
 from .podresources import PodResourcesClient
-from .settings import EXIT_MISCONFIGURED, AgentSettings
+from .settings import AgentSettings
 from .settling import MaskSettling
 from .writing import PodWriter
 
@@ -113,29 +114,30 @@ def run_agent(settings: AgentSettings) -> int:
     try:
         connection = connect(settings.kubeconfig)
         assembled = assemble(settings, connection)
-        endpoints = Endpoints(
-            settings.metrics_address,
-            assembled.metrics.registry,
-            alive=assembled.agent.trouble_alive,
-            ready=assembled.agent.trouble_ready,
-        )
-    except (KubeConfigError, HostReadError, OverrideError, AddressError) as error:
+        agent = assembled.agent
+        answers = Answers(assembled.metrics.registry, agent.trouble_alive, agent.trouble_ready)
+        with served(settings.metrics_address, answers) as port:
+            _log.info("agent starts api=%s port=%d %s", connection.base_url, port, settings.as_log())
+            _work(assembled, stopping)
+    except (KubeConfigError, HostReadError, OverrideError, ListenError) as error:
         _log.error("%s", error)
         return EXIT_MISCONFIGURED
-    _log.info("agent starts api=%s port=%d %s", connection.base_url, endpoints.port, settings.as_log())
-    with endpoints:
-        threads = [
-            threading.Thread(target=assembled.watch.run, name="pod watch", daemon=True),
-            threading.Thread(target=assembled.agent.run, name="planner", daemon=True),
-        ]
-        for thread in threads:
-            thread.start()
-        stopping.wait()
-        _log.info("agent stops, plans stay as they are")
-        assembled.agent.stop()
-        assembled.watch.close()
-        for thread in threads:
-            thread.join(STOP_SECONDS / len(threads))
     assembled.kubelet.close()
     connection.close()
     return 0
+
+
+def _work(assembled: Assembled, stopping: threading.Event) -> None:
+    """Watches and plans until `stopping` is set."""
+    threads = [
+        threading.Thread(target=assembled.watch.run, name="pod watch", daemon=True),
+        threading.Thread(target=assembled.agent.run, name="planner", daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    stopping.wait()
+    _log.info("agent stops, plans stay as they are")
+    assembled.agent.stop()
+    assembled.watch.close()
+    for thread in threads:
+        thread.join(STOP_SECONDS / len(threads))

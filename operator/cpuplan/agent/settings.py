@@ -8,17 +8,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from ..host.root import HostRoot
 from ..model.cpulist import format_cpu_list, parse_cpu_list
-from .logs import LEVELS, configure_logging
+from ..process.address import Address
+from ..process.flags import EXIT_MISCONFIGURED, Flags, seconds_from
+from ..process.logs import configure_logging
 from .planned import DEFAULT_DEVICE_RESOURCES
 
-EXIT_MISCONFIGURED = 2
-"""Nothing will change until somebody changes settings, mounts, credentials or rights."""
-
-ENVIRONMENT_PREFIX = "CPUPLAN_"
+QUIET = ("urllib3", "kubernetes", "grpc")
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ class AgentSettings:
     node_name: str
     root: HostRoot
     podresources_socket: Path
-    metrics_address: str
+    metrics_address: Address
     kubeconfig: Path | None
     log_level: str
     device_resources: tuple[str, ...]
@@ -58,23 +56,14 @@ class AgentSettings:
 
 def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str] | None = None) -> None:
     """Adds the flags of `cpuplan agent`; `--some-flag` falls back to CPUPLAN_SOME_FLAG."""
-    given = os.environ if environment is None else environment
-
-    def add(flag: str, default: str, text: str, *, fallback: str = "", **options: Any) -> None:
-        variable = ENVIRONMENT_PREFIX + flag.upper().replace("-", "_")
-        value = given.get(variable) or given.get(fallback) or default
-        names = f"{variable} or {fallback}" if fallback else variable
-        shown = f"default {default}" if default else "no default"
-        parser.add_argument(f"--{flag}", default=value, help=f"{text} ({names}; {shown})", **options)
-
+    flags = Flags(parser, environment)
+    add = flags.add
     add("node-name", "", "name of the node whose pods are planned", fallback="NODE_NAME")
     add("sysfs-root", "/sys", "folder that stands for the node's /sys")
     add("proc-root", "/proc", "folder that stands for the node's /proc")
     add("cgroup-root", "/sys/fs/cgroup", "folder that stands for the node's /sys/fs/cgroup")
     add("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "the kubelet's PodResources socket")
-    add("metrics-address", "0.0.0.0:9465", "where /metrics, /healthz and /readyz are served")
-    add("kubeconfig", "", "kubeconfig file; empty for the pod's service account")
-    add("log-level", "info", f"one of {', '.join(LEVELS)}", type=_log_level)
+    flags.add_process_flags(metrics_address="0.0.0.0:9465")
     add(
         "device-resources",
         ",".join(DEFAULT_DEVICE_RESOURCES),
@@ -85,9 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str
     add("max-pinned-per-pod", "0", "the most CPUs that one pod may pin; 0 does not bound it", type=_count)
     add("topology-override", "", "file that says where GPUs are (TOML, or NCCL's XML); outranks sysfs")
     add("nvml-library", "", "NVML's shared library (libnvidia-ml.so.1), for MIG devices; empty: NVML is not asked")
-    add("resync-seconds", "30", "time between looks without an event", type=_seconds)
-    add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=_seconds)
-    add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=_seconds)
+    add("resync-seconds", "30", "time between looks without an event", type=seconds_from(0))
+    add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=seconds_from(0))
+    add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=seconds_from(0))
 
 
 def settings_from(arguments: argparse.Namespace) -> AgentSettings:
@@ -126,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from .process import run_agent  # noqa: PLC0415 - gRPC is loaded by those who run, not by --help
 
-    configure_logging(arguments.log_level)
+    configure_logging(arguments.log_level, quiet=QUIET)
     try:
         settings = settings_from(arguments)
     except ValueError as error:
@@ -143,12 +132,6 @@ def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return "none" if value is None else str(value)
-
-
-def _log_level(text: str) -> str:
-    if text not in LEVELS:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(LEVELS)}")
-    return text
 
 
 def _resources(text: str) -> tuple[str, ...]:
@@ -172,13 +155,3 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of CPUs (0: no bound)")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not 0 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 86400")
-    return value

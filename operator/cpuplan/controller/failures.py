@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import kopf
 
 from ..kube.errors import ApiUnreachableError, ForbiddenError, KubeConfigError, KubeError, UnauthorizedError
+from ..process.endpoints import ListenError
+from ..process.flags import EXIT_MISCONFIGURED
 from .access import MissingRightsError
 from .operation import LeadershipLostError
-from .settings import EXIT_MISCONFIGURED
 
 EXIT_FAILED = 1
 """The process cannot go on; a restart may help."""
@@ -28,7 +29,7 @@ def failure_of(error: BaseException) -> Failure:
     innermost cause is what people need to read.
     """
     match _innermost(error):
-        case KubeConfigError() | ForbiddenError() | UnauthorizedError() | MissingRightsError() as cause:
+        case KubeConfigError() | ForbiddenError() | UnauthorizedError() | MissingRightsError() | ListenError() as cause:
             return Failure(EXIT_MISCONFIGURED, str(cause))
         case kopf.LoginError():
             return Failure(EXIT_MISCONFIGURED, "the API server takes none of our credentials any more (401)")

@@ -24,9 +24,9 @@ from kopf._core.engines.peering import Identity
 
 from ..kube.client import KubeClient
 from ..kube.connection import Connection, connect
+from ..process.endpoints import Answers, served
 from .access import needed_rights, require_rights
 from .connections import kopf_connection
-from .endpoints import Answers, served
 from .eventposter import EventPoster
 from .failures import EXIT_FAILED, failure_of
 from .handlers import registry_of

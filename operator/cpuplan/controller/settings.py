@@ -2,22 +2,16 @@
 
 import argparse
 import logging
-import os
 import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .endpoints import Address, parse_address
-from .logs import LEVELS
+from ..process.address import Address
+from ..process.flags import EXIT_MISCONFIGURED, Flags, seconds_from
 
 LOG = logging.getLogger(__name__)
-
-EXIT_MISCONFIGURED = 2
-"""Nothing will change until somebody changes settings, credentials or rights."""
-
-ENVIRONMENT_PREFIX = "CPUPLAN_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,50 +45,40 @@ class OperatorSettings:
 
 def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str] | None = None) -> None:
     """Adds the flags of `cpuplan operator`; `--some-flag` falls back to CPUPLAN_SOME_FLAG."""
-    given = os.environ if environment is None else environment
-
-    def add(flag: str, *, default: str, text: str, fallback: str = "", **options: object) -> None:
-        variable = ENVIRONMENT_PREFIX + flag.upper().replace("-", "_")
-        value = given.get(variable) or given.get(fallback) or default
-        names = f"{variable} or {fallback}" if fallback else variable
-        shown = f"default {default}" if default else "no default"
-        parser.add_argument(f"--{flag}", default=value, help=f"{text} ({names}; {shown})", **options)  # type: ignore[arg-type]
-
-    add("namespace", default="", fallback="POD_NAMESPACE", text="namespace of the release")
-    add("configmap", default="cpuplan", text="name of the shared ConfigMap; more of them get -1, -2, …")
-    add("lease", default="cpuplan-operator", text="name of the leader's Lease")
-    add("identity", default="", fallback="POD_NAME", text="this process as the Lease names it; made up if empty")
-    add("metrics-address", default="0.0.0.0:9466", text="where /metrics, /healthz and /readyz are served")
-    add("kubeconfig", default="", text="kubeconfig file; empty for the pod's service account")
-    add("log-level", default="info", text="debug, info, warning or error", choices=LEVELS)
+    flags = Flags(parser, environment)
+    add = flags.add
+    add("namespace", "", "namespace of the release", fallback="POD_NAMESPACE")
+    add("configmap", "cpuplan", "name of the shared ConfigMap; more of them get -1, -2, …")
+    add("lease", "cpuplan-operator", "name of the leader's Lease")
+    add("identity", "", "this process as the Lease names it; made up if empty", fallback="POD_NAME")
+    flags.add_process_flags(metrics_address="0.0.0.0:9466")
     add(
         "agent-selector",
-        default="app.kubernetes.io/name=cpuplan,app.kubernetes.io/component=agent",
-        text="labels of the agents' pods in the release's namespace",
+        "app.kubernetes.io/name=cpuplan,app.kubernetes.io/component=agent",
+        "labels of the agents' pods in the release's namespace",
     )
-    add("write-interval-seconds", default="2", text="shortest time between two writes of the index", type=_seconds)
-    add("resync-seconds", default="600", text="time between full listings", type=_seconds)
-    add("plan-wait-seconds", default="30", text="a pod without a plan for this long is reported", type=_seconds)
-    add("init-wait-seconds", default="15", text="how long the init container waits, for messages", type=_seconds)
-    add("lease-seconds", default="30", text="how long others wait for a silent leader", type=_lease_seconds)
+    seconds, lease_seconds = seconds_from(0.1), seconds_from(3)
+    add("write-interval-seconds", "2", "shortest time between two writes of the index", type=seconds)
+    add("resync-seconds", "600", "time between full listings", type=seconds)
+    add("plan-wait-seconds", "30", "a pod without a plan for this long is reported", type=seconds)
+    add("init-wait-seconds", "15", "how long the init container waits, for messages", type=seconds)
+    add("lease-seconds", "30", "how long others wait for a silent leader", type=lease_seconds)
 
 
 def settings_from(arguments: argparse.Namespace) -> OperatorSettings:
     """The settings that the parsed flags mean.
 
     Raises:
-        ValueError: the namespace is missing; the log level or the address is none.
+        ValueError: the namespace is missing.
     """
     if not arguments.namespace:
         raise ValueError("the namespace of the release is not known: give --namespace or set POD_NAMESPACE")
-    if arguments.log_level not in LEVELS:
-        raise ValueError(f"log level {arguments.log_level!r} is none of {', '.join(LEVELS)}")
     return OperatorSettings(
         namespace=arguments.namespace,
         configmap=arguments.configmap,
         lease=arguments.lease,
         identity=arguments.identity or f"{socket.gethostname()}_{uuid.uuid4()}",
-        metrics_address=parse_address(arguments.metrics_address),
+        metrics_address=arguments.metrics_address,
         kubeconfig=Path(arguments.kubeconfig) if arguments.kubeconfig else None,
         log_level=arguments.log_level,
         agent_selector=arguments.agent_selector,
@@ -116,21 +100,3 @@ def run(arguments: argparse.Namespace) -> int:
         LOG.error("%s", error)
         return EXIT_MISCONFIGURED
     return run_operator(settings)
-
-
-def _seconds(text: str) -> float:
-    return _number(text, least=0.1)
-
-
-def _lease_seconds(text: str) -> float:
-    return _number(text, least=3)
-
-
-def _number(text: str, *, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {least:g} to 86400")
-    return value

@@ -2,7 +2,6 @@
 
 Here belongs: how to reach the API server (`client`, `connection`), what went wrong there (`errors`), pods as
 values (`pods`), a node's pods kept up to date (`podwatch`), plans written as annotations and read back
-(`annotations`), and the HTTP endpoints that the kubelet and Prometheus ask (`endpoints`).
-Not here: decisions of any kind, files of the host, kopf. May import `model`; outside cpuplan the packages
-`kubernetes`, `urllib3` and `prometheus_client`.
+(`annotations`). Not here: decisions of any kind, files of the host, kopf. May import `model`; outside cpuplan the
+packages `kubernetes` and `urllib3`.
 """

@@ -8,7 +8,8 @@ from http import HTTPStatus
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from cpuplan.controller.endpoints import Address, Answers, parse_address, served
+from cpuplan.process.address import Address
+from cpuplan.process.endpoints import Answers, ListenError, served
 
 
 @dataclass(slots=True)
@@ -19,11 +20,11 @@ class Process:
     hangs: str = ""
     unready: str = ""
 
-    def ask(self, path: str) -> tuple[int, str]:
+    def ask(self, path: str, *, accept: str = "*/*") -> tuple[int, str]:
         """Status and text of one GET."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"Accept": accept})
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
         finally:
@@ -73,27 +74,21 @@ def test_other_paths_are_named_as_unknown(process: Process) -> None:
     assert process.ask("/") == (HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz\n")
 
 
-def test_a_taken_address_is_named(process: Process) -> None:
+def test_a_scraper_may_ask_for_openmetrics(process: Process) -> None:
+    assert process.ask("/metrics", accept="application/openmetrics-text; version=1.0.0")[1].endswith("# EOF\n")
+
+
+def test_an_address_in_use_is_a_sentence(process: Process) -> None:
+    sentence = f"cannot listen on 127.0.0.1:{process.port} for metrics and probes: Address already in use; give a free"
     answers = Answers(CollectorRegistry(), str, str)
-    with (
-        pytest.raises(
-            OSError, match=f"cannot listen on 127.0.0.1:{process.port} for metrics and probes: Address already"
-        ),
-        served(Address("127.0.0.1", process.port), answers),
-    ):
+    with pytest.raises(ListenError, match=sentence), served(Address("127.0.0.1", process.port), answers):
         pass
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("0.0.0.0:9466", Address("0.0.0.0", 9466)), (":9466", Address("", 9466)), ("[::1]:0", Address("::1", 0))],
-)
-def test_addresses(text: str, address: Address) -> None:
-    assert parse_address(text) == address
-    assert str(address) == text
-
-
-@pytest.mark.parametrize("text", ["", "9466", "host:", "host:http", "host:70000", "host:-1", "host:²"])
-def test_what_is_no_address_is_refused_with_the_form(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not an address: expected HOST:PORT such as 0\.0\.0\.0:9466"):
-        parse_address(text)
+def test_an_address_of_another_host_is_a_sentence() -> None:
+    answers = Answers(CollectorRegistry(), str, str)
+    with (
+        pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:0 for metrics and probes: Cannot assign"),
+        served(Address("192.0.2.1", 0), answers),
+    ):
+        pass

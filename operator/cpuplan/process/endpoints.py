@@ -1,7 +1,9 @@
-"""What the kubelet and Prometheus ask for: /healthz, /readyz and /metrics, from a thread of its own.
+"""What the kubelet and Prometheus ask for: /healthz, /readyz and /metrics, from threads of its own.
 
-Not in the event loop: a busy loop must still be able to say that it is busy.
+A process whose work hangs must still be able to say so.
 """
+
+from __future__ import annotations
 
 import socket
 import threading
@@ -15,11 +17,17 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from .address import Address
+
 REQUEST_TIMEOUT_SECONDS = 10.0
 """A client that sends or takes nothing for this long is let go."""
 
 Trouble = Callable[[], str]
 """Says what is wrong; empty when nothing is."""
+
+
+class ListenError(OSError):
+    """The address is in use, or not of this host; the text is one sentence for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,42 +44,22 @@ class Answers:
     readiness: Trouble
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where to listen; an empty host is every interface, port 0 any free port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """The address that `0.0.0.0:9466`, `[::]:9466` or `:9466` names.
-
-    Raises:
-        ValueError: it is none of these.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not an address: expected HOST:PORT such as 0.0.0.0:9466 or [::]:9466")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
-
-
 @contextmanager
 def served(address: Address, answers: Answers) -> Iterator[int]:
     """Serves the endpoints inside the block; the port (asked for or, for port 0, given).
 
     Raises:
-        OSError: the address cannot be listened on; the text says which.
+        ListenError: the address cannot be listened on.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     server_class = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
     try:
         server = server_class((address.host, address.port), _handler(answers))
     except OSError as error:
-        raise OSError(f"cannot listen on {address} for metrics and probes: {error.strerror}") from error
+        raise ListenError(
+            f"cannot listen on {address} for metrics and probes: {error.strerror or error}; give a free HOST:PORT "
+            "with --metrics-address"
+        ) from error
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
     thread.start()
     try:
@@ -85,6 +73,8 @@ def served(address: Address, answers: Answers) -> Iterator[int]:
 def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_TIMEOUT_SECONDS
+        server_version = "cpuplan"
+        sys_version = ""
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
