@@ -33,6 +33,7 @@ class Container:
         task.mkdir(parents=True)
         (task / "comm").write_text(f"{name}\n")
         (task / "status").write_text(f"Name:\t{name}\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\n")
+        (self.proc / str(process_id) / "cgroup").write_text((self.proc / "self" / "cgroup").read_text())
 
 
 @pytest.fixture
@@ -105,6 +106,17 @@ def test_a_cpuset_that_has_changed_since_is_said(container: Container, verify: C
     assert answer.document["outside"] == [
         "process 30 may run on CPUs 224-230, which are outside the plan's mask (0-223): its cpuset has changed since"
     ]
+
+
+def test_processes_of_the_pods_other_containers_are_left_out_unless_asked_for(
+    container: Container, verify: Command
+) -> None:
+    apply_plan(container)
+    container.thread(40, 40, "sidecar", "300")
+    (container.proc / "40" / "cgroup").write_text("0::/../another-container\n")
+
+    assert verify().exit_code == 0
+    assert verify("--all").exit_code == 1
 
 
 def test_the_json_lists_every_thread(container: Container, verify: Command) -> None:

@@ -47,6 +47,10 @@ def thread_id() -> Iterator[int]:
         yield found
 
 
+def cpus(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
 def affinity(thread_id: int) -> frozenset[int]:
     return frozenset(os.sched_getaffinity(thread_id))
 
@@ -55,7 +59,7 @@ def test_a_step_thread_runs_on_its_workers_core_alone(plan: CpuPlan, thread_id: 
     pins = pin_step_threads(0, [thread_id], plan=plan)
 
     (pin,) = pins.check()
-    assert (pin.state, pin.actual, pin.why) == (PinState.APPLIED, {two_cpus[0]}, f"on CPUs {two_cpus[0]}")
+    assert (pin.state, pin.actual, pin.why) == (PinState.APPLIED, cpus(two_cpus[0]), f"on CPUs {two_cpus[0]}")
     assert affinity(thread_id) == {two_cpus[0]}
 
 
@@ -162,7 +166,7 @@ def test_a_wiped_pin_is_seen_and_renewed(plan: CpuPlan, thread_id: int, two_cpus
 
     assert wiped.state is PinState.WIPED
     assert wiped.why.startswith(f"was moved from CPUs {two_cpus[0]} to ")
-    assert (renewed.state, affinity(thread_id)) == (PinState.APPLIED, {two_cpus[0]})
+    assert (renewed.state, affinity(thread_id)) == (PinState.APPLIED, cpus(two_cpus[0]))
 
 
 def test_cpus_that_the_kernel_drops_are_reported_as_partly_applied(thread_id: int, two_cpus: tuple[int, int]) -> None:
@@ -171,7 +175,7 @@ def test_cpus_that_the_kernel_drops_are_reported_as_partly_applied(thread_id: in
 
     pin = pins.add(thread_id)
 
-    assert (pin.state, pin.actual) == (PinState.PARTIAL, {first})
+    assert (pin.state, pin.actual) == (PinState.PARTIAL, cpus(first))
     assert pin.why == f"of CPUs {first},{NO_SUCH_CPU} the cpuset allows {first}"
 
 
@@ -208,7 +212,7 @@ def test_a_refused_thread_is_pinned_once_its_cpus_are_there(thread_id: int, two_
     pins.move(frozenset({two_cpus[1]}))
 
     (pin,) = pins.check()
-    assert (pin.state, affinity(thread_id)) == (PinState.APPLIED, {two_cpus[1]})
+    assert (pin.state, affinity(thread_id)) == (PinState.APPLIED, cpus(two_cpus[1]))
 
 
 def test_moving_to_no_cpus_gives_the_threads_back(plan: CpuPlan, thread_id: int) -> None:

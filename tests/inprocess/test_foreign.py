@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from cpuplan.host.root import HostRoot
+from cpuplan.inprocess.current import install
 from cpuplan.inprocess.foreign import foreign_binders
+from cpuplan.model.plan import CpuPlan, StepCpus
 from tests.machines import write_machine
 
 
@@ -98,6 +100,22 @@ def test_a_process_started_under_taskset_is_told_from_pid_1(host: HostRoot) -> N
     (binder,) = foreign_binders({}, host, modules=())
 
     assert (binder.name, binder.turn_off) == ("affinity", "start it without taskset, numactl or srun's binding")
+
+
+def test_what_cpuplan_run_has_left_the_process_is_no_binder(host: HostRoot) -> None:
+    describe_process(host, mask="1-31", cpuset="0-31", mask_of_pid_1="1-31")
+
+    assert names({"CPUPLAN_POOL_CPUS": "1-31"}, host) == []
+    assert names({"CPUPLAN_POOL_CPUS": "2-31"}, host) == ["CPUAffinity"]
+
+
+def test_a_main_thread_that_the_plan_pins_is_no_binder(host: HostRoot) -> None:
+    describe_process(host, mask="4", cpuset="0-31", mask_of_pid_1="0-31")
+    install(CpuPlan(frozenset(range(32)), 8, (StepCpus(frozenset({4}), ""),), 31, "", "pinned"))
+    try:
+        assert names({}, host) == []
+    finally:
+        install(None)
 
 
 def test_a_mask_as_wide_as_the_cpuset_is_no_binder(host: HostRoot) -> None:

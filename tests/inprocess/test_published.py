@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -286,7 +287,7 @@ def test_an_undone_watch_has_no_thread_and_calls_nobody(volume: PodVolume, serve
 def test_a_watch_can_be_undone_by_its_own_callback(volume: PodVolume, server: HostRoot) -> None:
     volume.publish_nothing()
     undo_is_known, is_undone = threading.Event(), threading.Event()
-    undos = []
+    undos: list[Callable[[], None]] = []
 
     def end(_: Publication) -> None:
         assert undo_is_known.wait(LIMIT_SECONDS)

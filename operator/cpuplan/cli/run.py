@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn
 
 from ..inprocess.environment import thread_variables
+from ..inprocess.foreign import POOL_CPUS_VARIABLE
 from ..model.cpulist import format_cpu_list
 from ..planning.budget import counted
 from .errors import FAILED, WRONG_USAGE, CliError
@@ -98,11 +99,13 @@ def _keep_off_pinned_cpus(in_force: PlanInForce) -> None:
     if not in_force.plan.pinned:
         say(f"--pin changes nothing: {in_force.plan.why}")
         return
+    cpus = format_cpu_list(in_force.pool_cpus)
     try:
         os.sched_setaffinity(0, in_force.pool_cpus)
     except OSError as error:
-        cpus = format_cpu_list(in_force.pool_cpus)
         say(f"--pin changes nothing: CPUs {cpus} were refused ({error.strerror}); see cpuplan verify")
+    else:
+        os.environ[POOL_CPUS_VARIABLE] = cpus
 
 
 def _replace_this_process(command: list[str]) -> NoReturn:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..host.root import HostRoot
-from ..host.threads import read_process_ids, read_thread_masks
+from ..host.threads import read_cgroup_peers, read_process_ids, read_thread_masks
 from ..inprocess.published import NotPublished, wait_for_plan
 from ..inprocess.verification import PlacedThread, Verification, verify_threads
 from ..model.cpulist import format_cpu_list
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--pid", type=count, action="append", dest="pids", metavar="PID", help="a process to look at, repeatable"
     )
-    which.add_argument("--all", action="store_true", help="every process that can be seen but this one (default)")
+    which.add_argument("--all", action="store_true", help="every process that is seen; default: this container's")
     parser.add_argument("--proc-root", type=Path, metavar="DIR", default=Path("/proc"), help="folder that is /proc")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_plan_arguments(parser)
@@ -41,8 +41,7 @@ def run(namespace: argparse.Namespace) -> int:
     found = wait_for_plan(namespace.wait_seconds, namespace.container, folder=namespace.plan_dir, root=root)
     if isinstance(found, NotPublished):
         raise CliError(f"there is no plan to compare with: {found.why}")
-    process_ids = namespace.pids or [pid for pid in read_process_ids(root) if pid != os.getpid()]
-    processes = [(process_id, read_thread_masks(process_id, root)) for process_id in process_ids]
+    processes = [(process_id, read_thread_masks(process_id, root)) for process_id in _process_ids(namespace, root)]
     gone = [str(process_id) for process_id, threads in processes if not threads]
     if namespace.pids and gone:
         raise CliError(f"no such process: {', '.join(gone)} (in {root.proc})")
@@ -52,6 +51,14 @@ def run(namespace: argparse.Namespace) -> int:
     else:
         print_blocks(_blocks(found.plan, found.generation, result))
     return 0 if result.is_applied else FAILED
+
+
+def _process_ids(namespace: argparse.Namespace, root: HostRoot) -> list[int]:
+    """The processes to look at; this one, which only looks, is not among those that were not named."""
+    if namespace.pids:
+        return list(namespace.pids)
+    found = read_process_ids(root) if namespace.all else read_cgroup_peers(root)
+    return [process_id for process_id in found if process_id != os.getpid()]
 
 
 def _verdict(plan: ContainerPlan, result: Verification) -> str:

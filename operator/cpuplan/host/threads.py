@@ -54,6 +54,15 @@ def read_process_ids(root: HostRoot = THIS_HOST) -> tuple[int, ...]:
     return tuple(sorted(int(name) for name in names_in(root.proc) if name.isdecimal()))
 
 
+def read_cgroup_peers(root: HostRoot = THIS_HOST) -> tuple[int, ...]:
+    """The ids of the processes in this process's cgroup, that is, its container; all where that is not told."""
+    own = read_text(root.proc / "self" / "cgroup")
+    found = read_process_ids(root)
+    if own is None:
+        return found
+    return tuple(process_id for process_id in found if read_text(root.proc / str(process_id) / "cgroup") == own)
+
+
 def _allowed_in(status: Path) -> frozenset[int] | None:
     for line in (read_text(status) or "").splitlines():
         key, _, value = line.partition(":")

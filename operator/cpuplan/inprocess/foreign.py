@@ -15,6 +15,10 @@ from ..host.root import HostRoot, read_text
 from ..host.sysfs import THIS_HOST
 from ..host.threads import read_allowed_cpus
 from ..model.cpulist import format_cpu_list
+from .current import plan as current_plan
+
+POOL_CPUS_VARIABLE = "CPUPLAN_POOL_CPUS"
+"""Set by `cpuplan run --pin` to the CPUs (a kernel list) on which it left the command."""
 
 _OFF_WORDS = frozenset({"", "0", "false", "no", "off", "none", "disabled"})
 
@@ -100,7 +104,7 @@ def foreign_binders(
         if rule.variable in variables and rule.binds(variables[rule.variable])
     ]
     found += _unset_but_binding(variables, loaded)
-    found += _narrowed_mask(root)
+    found += _narrowed_mask(root, variables)
     found += _memory_policy(root)
     return found
 
@@ -119,16 +123,19 @@ def _unset_but_binding(variables: Mapping[str, str], loaded: Container[str]) -> 
     return found
 
 
-def _narrowed_mask(root: HostRoot) -> list[ForeignBinder]:
+def _narrowed_mask(root: HostRoot, variables: Mapping[str, str]) -> list[ForeignBinder]:
     """A process that may run on fewer CPUs than its cgroup grants: systemd's CPUAffinity, taskset or numactl.
 
     PID 1 of the container tells them apart: it has the narrow mask too where the runtime's unit passed it on.
+    What `cpuplan run --pin` has left it, and a main thread that the plan pins, are no foreign doing.
     """
     own = root.proc / "self"
     mask = read_allowed_cpus("self", root)
     mounts = own / "mountinfo"
     cpuset = cgroup_cpuset(root.cgroup, own / "cgroup", mountinfo=mounts if mounts.exists() else None)
     if mask is None or cpuset is None or cpuset <= mask:
+        return []
+    if format_cpu_list(mask) == variables.get(POOL_CPUS_VARIABLE) or mask <= current_plan().pinned:
         return []
     seen = f"this process may run on {format_cpu_list(mask)} while its cgroup grants {format_cpu_list(cpuset)}"
     if read_allowed_cpus(1, root) == mask:
