@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -123,3 +124,15 @@ def test_devices_that_cannot_be_seen_are_said(topology: HostTopology) -> None:
     (finding,) = audit(request("0-7", refusal=refusal), topology, SIZED).findings
 
     assert (finding.test, finding.sentence) == ("device-unknown", refusal.why)
+
+
+def test_a_device_that_cannot_be_placed_is_said(topology: HostTopology) -> None:
+    lost = request("0-7", None)
+    lost = replace(lost, workers=(WorkerDevice(None, "GPU-1"), WorkerDevice(None, None)))
+
+    (finding,) = audit(lost, topology, SIZED).findings
+
+    assert (finding.test, finding.sentence) == (
+        "device-unknown",
+        "GPU-1 cannot be placed: the node knows no such device",
+    )

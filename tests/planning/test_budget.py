@@ -64,6 +64,8 @@ def test_workers_that_are_not_pinned_need_a_cpu_each_as_well(server: HostRoot) -
     assert found.shortage is not None
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 workers"), (1, "1 worker"), (2, "2 workers")])
-def test_one_thing_is_not_called_several(number: int, text: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 workers"), (1, "1 worker"), (1.0, "1 worker"), (2.5, "2.5 workers")]
+)
+def test_one_thing_is_not_called_several(number: float, text: str) -> None:
     assert counted(number, "worker") == text

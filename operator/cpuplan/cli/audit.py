@@ -17,6 +17,7 @@ from ..inprocess.environment import THREAD_VARIABLES
 from ..kube.errors import KubeError
 from ..model.cpulist import format_cpu_list
 from ..planning.audit import Audited
+from ..planning.budget import counted
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, print_blocks
 from .roots import add_root_arguments, chosen_root
@@ -78,7 +79,7 @@ def _blocks(node_name: str, audited: tuple[Audited, ...]) -> list[Block]:
     for found in audited:
         about = (
             ("mask", f"{format_cpu_list(found.mask) or 'unknown'} ({len(found.mask)} CPUs)"),
-            ("quota", "none" if found.quota is None else f"{found.quota:g} CPUs"),
+            ("quota", "none" if found.quota is None else counted(found.quota, "CPU")),
             ("devices", ", ".join(address or "unknown" for address in found.addresses) or "none"),
             *((finding.test, finding.sentence) for finding in found.findings),
         )

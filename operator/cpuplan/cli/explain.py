@@ -15,7 +15,7 @@ from ..inprocess.published import PLAN_FOLDER
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan, PodPlan
 from ..model.topology import HostTopology
-from ..planning.budget import budget_of
+from ..planning.budget import budget_of, counted
 from ..planning.explain import Decision, Sentence, explain, holders_of
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
@@ -103,8 +103,8 @@ def _container_blocks(name: str, plan: ContainerPlan, sentences: tuple[Sentence,
         ("status", f"{plan.status} ({plan.reason})"),
         ("why", plan.why),
         ("mask", f"{format_cpu_list(plan.mask) or 'unknown'} ({len(plan.mask)} CPUs)"),
-        ("quota", "none" if plan.quota is None else f"{plan.quota:g} CPUs"),
-        ("usable", f"{plan.usable} CPUs at once"),
+        ("quota", "none" if plan.quota is None else counted(plan.quota, "CPU")),
+        ("usable", f"{counted(plan.usable, 'CPU')} at once"),
         ("pinned", format_cpu_list(plan.pinned) or "none"),
         ("result CPU", "none" if plan.result is None else str(plan.result)),
         ("pools float on", format_cpu_list(plan.pool_cpus) or "unknown"),

@@ -16,7 +16,7 @@ from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.topology import normalise_address
-from ..planning.budget import budget_of
+from ..planning.budget import budget_of, counted
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
@@ -180,8 +180,8 @@ def _blocks(made: _Made) -> list[Block]:
         ("reason", plan.reason),
         ("why", plan.why),
         ("mask", f"{format_cpu_list(plan.mask)} ({len(plan.mask)} CPUs)"),
-        ("quota", "none" if made.quota is None else f"{made.quota:g} CPUs"),
-        ("usable", f"{plan.usable} CPUs at once"),
+        ("quota", "none" if made.quota is None else counted(made.quota, "CPU")),
+        ("usable", f"{counted(plan.usable, 'CPU')} at once"),
         ("pinned", format_cpu_list(plan.pinned) or "none"),
         ("result CPU", "none" if plan.result is None else str(plan.result)),
         ("pools float on", format_cpu_list(plan.mask - plan.pinned)),

@@ -70,6 +70,9 @@ def audit(request: DeploymentRequest, topology: HostTopology, pools: VisiblePool
 def _unknown_devices(request: DeploymentRequest) -> Iterator[Finding]:
     if request.refusal is not None:
         yield Finding("device-unknown", request.refusal.why)
+    for worker in request.workers if request.refusal is None else ():
+        if worker.address is None and worker.device_id is not None:
+            yield Finding("device-unknown", f"{worker.device_id} cannot be placed: the node knows no such device")
 
 
 def _remote_cpus(request: DeploymentRequest, topology: HostTopology) -> Iterator[Finding]:
@@ -86,7 +89,7 @@ def _remote_cpus(request: DeploymentRequest, topology: HostTopology) -> Iterator
 def _large_pools(request: DeploymentRequest, usable: int, pools: VisiblePools) -> Iterator[Finding]:
     if request.quota is None:
         return
-    limit = f"the quota of {request.quota:g} CPUs lets {usable} run at once"
+    limit = f"the quota of {counted(request.quota, 'CPU')} lets {usable} run at once"
     for variable, threads in pools.thread_counts.items():
         if threads is not None and threads > usable:
             yield Finding("pools-over-quota", f"{variable} asks for {counted(threads, 'thread')}, {limit}")

@@ -65,6 +65,7 @@ def budget_of(plan: CpuPlan, worker_count: int) -> Budget:
     )
 
 
-def counted(number: int, thing: str) -> str:
+def counted(number: float, thing: str) -> str:
     """The number with its noun, which gets an s unless there is one of it."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    text = f"{number:g}" if isinstance(number, float) else str(number)
+    return f"{text} {thing}" if number == 1 else f"{text} {thing}s"
