@@ -15,6 +15,7 @@ from cpuplan.cli.output import Facts, Table, print_blocks
 from cpuplan.host.affinity import process_mask, usable_cpus
 from cpuplan.host.root import HostRoot
 from cpuplan.model.cpulist import format_cpu_list
+from tests.cases import each_case, names_below
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf
 from tests.machines import machine_names, write_machine
@@ -110,6 +111,14 @@ def test_every_described_machine_is_shown(cpuplan: Command, own_machine: TreeOf,
 
     assert cpuplan("show", "--why", "--sysfs-root", root.sys).exit_code == 0
     assert json.loads(cpuplan("show", "-o", "json", "--sysfs-root", root.sys).output)["online"]
+
+
+@each_case("name", names_below("machines"))
+def test_every_real_machine_is_shown_and_planned_on(cpuplan: Command, machine: TreeOf, name: str) -> None:
+    folder = machine(name).sys.parent
+
+    assert cpuplan("show", "--why", "--sysfs-root", folder).complaint == ""
+    assert cpuplan("plan", "--why", "--sysfs-root", folder, "-o", "json").document["mask"]
 
 
 class Terminal:
