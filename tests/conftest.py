@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from cpuplan.host.root import HostRoot
 from tests.cases import HOW_TO_ENABLE, cases_folder, memory_folder, unpack_machine
@@ -14,6 +15,10 @@ from tests.machines import write_machine
 pytest_plugins = ["tests.cluster.fixture"]
 
 REQUIRE_ALL = "--require-all"
+
+# How long an example takes depends on what else the machine does; the time limit of a test bounds them all.
+settings.register_profile("without-deadline", deadline=None)
+settings.load_profile("without-deadline")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
