@@ -33,6 +33,7 @@ _OLD_MIG_ID = re.compile(r"MIG-(GPU-[0-9a-f-]{8,64})/[0-9]+/[0-9]+(?:::[0-9]+)?"
 _MINOR_ID = re.compile(r"nvidia([0-9]{1,5})(?:/gi[0-9]+)?(?:/vgpu[0-9]+)?", re.ASCII)
 _PARTITION_ID = re.compile(r"(amdgpu_xcp_[0-9]{1,5})", re.ASCII)
 _CARD_ID = re.compile(r"(card[0-9]{1,5})-[0-9]+", re.ASCII)
+_PROPERTY = re.compile(r"^(\w+)[ \t]+([0-9]{1,20})[ \t\r]*$", re.ASCII | re.MULTILINE)
 _RENDER_NODE = re.compile(r"renderD([0-9]{1,6})", re.ASCII)
 
 
@@ -186,8 +187,8 @@ def _place_partition(root: HostRoot, name: str) -> PlacedDevice | UnplacedDevice
     nodes = root.sys / "class" / "kfd" / "kfd" / "topology" / "nodes"
     for node in names_in(nodes):
         path = nodes / node / "properties"
-        properties = dict(line.split(maxsplit=1) for line in (read_text(path) or "").splitlines() if " " in line)
-        if properties.get("drm_render_minor", "").strip() == renders[0]:
+        properties = dict(_PROPERTY.findall(read_text(path) or ""))
+        if properties.get("drm_render_minor") == renders[0]:
             address = _kfd_address(properties)
             if address is not None:
                 return PlacedDevice(address, str(path))
@@ -198,11 +199,8 @@ def _place_partition(root: HostRoot, name: str) -> PlacedDevice | UnplacedDevice
 
 
 def _kfd_address(properties: dict[str, str]) -> str | None:
-    try:
-        location, domain = int(properties["location_id"]), int(properties.get("domain", "0"))
-    except (KeyError, ValueError):
-        return None
-    if location < 0 or domain < 0 or not location & 0xFFFF:
+    location, domain = (int(properties.get(name, "0")) for name in ("location_id", "domain"))
+    if not location & 0xFFFF:
         return None
     bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 0x7
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"

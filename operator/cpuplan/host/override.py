@@ -13,12 +13,13 @@ Source of the other: the XML that NCCL dumps (NCCL_TOPO_DUMP_FILE) and reads (NC
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as XmlTree
 
-from ..model.cpulist import parse_cpu_list
+from ..model.cpulist import MAX_CPU, parse_cpu_list
 from ..model.errors import OverrideError
 from ..model.topology import GpuPlacement, is_pci_address, normalise_address
 from .sysfs import GPU_CLASS_PREFIXES
@@ -26,7 +27,17 @@ from .sysfs import GPU_CLASS_PREFIXES
 MOST_BYTES = 4 << 20
 """NCCL's file of a 16-GPU server is below 100 KB; anything larger than this is no topology file."""
 
+MOST_TOML_BYTES = 64 << 10
+"""Ours has some 80 bytes per GPU. tomllib's time grows with the square of the depth of a key, so it gets no more."""
+
 _KEYS = {"address", "node", "cpus"}
+
+MOST_NODE = 999_999
+"""Kernels have at most 1024 NUMA nodes (CONFIG_NODES_SHIFT is at most 10)."""
+
+_NODE = re.compile(r"[0-9]{1,6}", re.ASCII)
+# Groups of 32 bits for as many CPUs as MAX_CPU; NCCL leaves out no digit but the first group's zeros.
+_MASK = re.compile(rf"(?:[0-9a-f]{{1,8}},){{0,{MAX_CPU // 32}}}[0-9a-f]{{1,8}}|", re.ASCII | re.IGNORECASE)
 
 
 def read_override(path: Path) -> tuple[GpuPlacement, ...]:
@@ -52,9 +63,11 @@ def read_override(path: Path) -> tuple[GpuPlacement, ...]:
 
 
 def _from_toml(path: Path, text: str) -> tuple[GpuPlacement, ...]:
+    if len(text) > MOST_TOML_BYTES:
+        raise OverrideError(f"topology override {path}: larger than {MOST_TOML_BYTES} bytes, and not NCCL's XML")
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise OverrideError(f"topology override {path}: {error}; expected TOML with [[gpus]], or NCCL's XML") from error
     entries = document.get("gpus")
     if not isinstance(entries, list) or set(document) != {"gpus"}:
@@ -68,15 +81,15 @@ def _placement(path: Path, number: int, entry: Any) -> GpuPlacement:
         raise OverrideError(f"{where}: expected the keys address, node and (if wanted) cpus")
     address, node, cpus = entry.get("address"), entry.get("node"), entry.get("cpus")
     if not isinstance(address, str) or not is_pci_address(address):
-        raise OverrideError(f"{where}: address is {address!r}, expected a PCI address such as 0000:1b:00.0")
-    if not isinstance(node, int) or isinstance(node, bool) or node < 0:
-        raise OverrideError(f"{where}: node is {node!r}, expected the number of a NUMA node")
+        raise OverrideError(f"{where}: address is {_quoted(address)}, expected a PCI address such as 0000:1b:00.0")
+    if not isinstance(node, int) or isinstance(node, bool) or not 0 <= node <= MOST_NODE:
+        raise OverrideError(f"{where}: node is {_quoted(node)}, expected the number of a NUMA node")
     if cpus is None:
         return GpuPlacement(normalise_address(address), node)
     try:
         return GpuPlacement(normalise_address(address), node, parse_cpu_list(cpus))
     except (ValueError, AttributeError) as error:
-        raise OverrideError(f"{where}: cpus is {cpus!r}, expected a CPU list such as 0-55,112-167") from error
+        raise OverrideError(f"{where}: cpus is {_quoted(cpus)}, expected a CPU list such as 0-55,112-167") from error
 
 
 def _from_nccl(path: Path, text: str) -> tuple[GpuPlacement, ...]:
@@ -93,8 +106,10 @@ def _from_nccl(path: Path, text: str) -> tuple[GpuPlacement, ...]:
             address, kind = function.get("busid", ""), function.get("class", "")
             if not kind.startswith(GPU_CLASS_PREFIXES) or not is_pci_address(address):
                 continue
-            if not node.isdecimal():
-                raise OverrideError(f"topology override {path}: a cpu element has numaid {node!r}, expected a number")
+            if not _NODE.fullmatch(node):
+                raise OverrideError(
+                    f"topology override {path}: a cpu element has numaid {_quoted(node)}, expected a number"
+                )
             placements.append(GpuPlacement(normalise_address(address), int(node), _mask_cpus(path, affinity)))
     if not placements:
         raise OverrideError(f"topology override {path}: no GPU in it; expected pci elements below cpu elements")
@@ -103,8 +118,14 @@ def _from_nccl(path: Path, text: str) -> tuple[GpuPlacement, ...]:
 
 def _mask_cpus(path: Path, mask: str) -> frozenset[int] | None:
     """The CPUs of a mask such as `00ff,ffffffff`, groups of 32 bits, the highest first; None where it names none."""
-    try:
-        bits = int("".join(group.zfill(8) for group in mask.split(",")) or "0", 16)
-    except ValueError as error:
-        raise OverrideError(f"topology override {path}: affinity is {mask!r}, expected a hexadecimal mask") from error
+    if not _MASK.fullmatch(mask):
+        raise OverrideError(f"topology override {path}: affinity is {_quoted(mask)}, expected a hexadecimal mask")
+    bits = int("".join(group.zfill(8) for group in mask.split(",")) or "0", 16)
     return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1) or None
+
+
+def _quoted(value: object) -> str:
+    """The value as an error shows it; a number of more digits than Python prints is only named."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of more than 60 digits"
+    return repr(value)[:60]

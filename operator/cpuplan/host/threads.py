@@ -5,12 +5,16 @@ Source: proc_pid_task(5), proc_pid_status(5), proc_pid_comm(5), proc_pid_stat(5)
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..model.cpulist import parse_cpu_list
 from .root import HostRoot, names_in, read_text
 from .sysfs import THIS_HOST
+
+# An unsigned long long of the kernel.
+_TICKS = re.compile(r"[0-9]{1,20}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def read_thread_start(thread_id: int, root: HostRoot = THIS_HOST) -> int | None:
     stat = read_text(Path(root.proc, "self", "task", str(thread_id), "stat"))
     # The name in parentheses may hold blanks and parentheses; `starttime` is the 20th field after it.
     fields = (stat or "").rpartition(")")[2].split()
-    return int(fields[19]) if len(fields) > 19 and fields[19].isdecimal() else None
+    return int(fields[19]) if len(fields) > 19 and _TICKS.fullmatch(fields[19]) else None
 
 
 def read_process_ids(root: HostRoot = THIS_HOST) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     Raises:
         ValueError: a part is neither a number nor a range, or names a CPU above MAX_CPU.
     """
-    cpus: set[int] = set()
+    spans: list[tuple[int, int]] = []
     for raw in text.split(","):
         part = raw.strip()
         if not part:
@@ -33,8 +33,18 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         last = first if match[2] is None else int(match[2])
         if max(first, last) > MAX_CPU:
             raise ValueError(f"CPU list {_shorten(text)!r}: {_shorten(part)!r} is beyond CPU {MAX_CPU}")
-        cpus.update(range(first, last + 1))
-    return frozenset(cpus)
+        spans.append((first, last))
+    return frozenset(_expand(spans))
+
+
+def _expand(spans: list[tuple[int, int]]) -> set[int]:
+    """The CPUs of the spans; each is produced once, however often the spans name it."""
+    cpus: set[int] = set()
+    first_new = 0
+    for first, last in sorted(spans):
+        cpus.update(range(max(first, first_new), last + 1))
+        first_new = max(first_new, last + 1)
+    return cpus
 
 
 def format_cpu_list(cpus: Iterable[int]) -> str:

@@ -17,6 +17,9 @@ Setting = int | str
 # Far beyond any CPU, and so outside every mask, but short enough to be repeated in an error.
 _DECIMAL = re.compile(r"-?[0-9]{1,60}", re.ASCII)
 
+_MOST_QUOTED = 62
+"""Characters of a value that an error repeats: the longest number and its quotes."""
+
 
 def parse_setting(value: object) -> Setting:
     """The setting that a user's value means.
@@ -32,6 +35,11 @@ def parse_setting(value: object) -> Setting:
         if _DECIMAL.fullmatch(value):
             return int(value)
     raise CpuPlanError(
-        f"step_thread_core is {value!r}: expected off, auto or a CPU number such as 4",
+        f"step_thread_core is {_shortened(value)}: expected off, auto or a CPU number such as 4",
         reason=reasons.INVALID_SETTING,
     )
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_QUOTED else f"{text[:_MOST_QUOTED]}…"
