@@ -25,7 +25,7 @@ STOP_SECONDS = 60.0
 """How long our engine may take to stop its containers and itself before it is killed."""
 
 PACKAGES = {
-    "docker": "docker.io",
+    "docker": "docker-cli | docker.io",
     "dockerd": "docker.io",
     "runc": "runc",
     "iptables": "iptables",
@@ -75,8 +75,15 @@ class Engine:
         return run(["docker", *arguments], log="docker", environment=self.environment, limit_seconds=limit_seconds)
 
     def has_image(self, image: str) -> bool:
-        """Whether the engine holds an image of that name."""
-        return bool(self.docker("image", "ls", "--quiet", image).strip())
+        """Whether the engine holds an image of that name (with a digest: exactly that one)."""
+        asked = subprocess.run(
+            ["docker", "image", "inspect", image],
+            capture_output=True,
+            env={**os.environ, **self.environment},
+            timeout=ANSWER_SECONDS,
+            check=False,
+        )
+        return asked.returncode == 0
 
     def label(self, image: str, name: str) -> str:
         """The value of a label of an image; empty where it has none."""

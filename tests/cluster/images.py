@@ -104,7 +104,7 @@ def ensure_node(engine: Engine) -> str:
 
 def pull(engine: Engine, image: str) -> bool:
     """Whether the engine holds the image afterwards; a registry that says nothing for 15 s is none."""
-    if engine.has_image(image.partition("@")[0]):
+    if engine.has_image(image):
         return True
     say(f"==> pulling {image}")
     log = places.logs_dir() / "pull.log"

@@ -140,14 +140,16 @@ def down(name: str) -> None:
 
 def _create(cluster: KindCluster, image: str, folder: Path) -> None:
     """Runs `kind create`, then waits until every node is Ready."""
-    configuration = folder / "kind.json"
+    file = folder / "kind.json"
     is_home_made = image != images.KIND_NODE_IMAGE
-    configuration.write_text(json.dumps(_configuration(is_home_made=is_home_made), indent=1), encoding="utf-8")
+    # A copy: the node has it mounted as long as the cluster lives, the checkout may go before.
+    policy = Path(shutil.copy(places.HERE / "audit-policy.yaml", folder))
+    file.write_text(json.dumps(configuration(policy, is_home_made=is_home_made), indent=1), encoding="utf-8")
     with step(f"creating kind cluster {cluster.name} (control plane and {WORKER_COUNT} workers)"):
         try:
             _kind(
                 cluster.engine, cluster.programs, "create", "cluster", "--name", cluster.name, "--image", image,
-                "--config", configuration, "--kubeconfig", cluster.kubeconfig, "--retain",
+                "--config", file, "--kubeconfig", cluster.kubeconfig, "--retain",
             )  # fmt: skip
             cluster.kubectl(
                 "wait", "node", "--all", "--for=condition=Ready", f"--timeout={READY_SECONDS}s",
@@ -157,14 +159,12 @@ def _create(cluster: KindCluster, image: str, folder: Path) -> None:
             raise ClusterError(f"{error}\n{_node_logs(cluster)}") from error
 
 
-def _configuration(*, is_home_made: bool) -> dict[str, object]:
+def configuration(audit_policy: Path, *, is_home_made: bool) -> dict[str, object]:
     """kind's configuration. Source: kind.x-k8s.io/v1alpha4 and kubeadm.k8s.io/v1beta4."""
     policy = "/etc/kubernetes/audit-policy.yaml"
     control_plane = {
         "role": "control-plane",
-        "extraMounts": [
-            {"hostPath": str(places.HERE / "audit-policy.yaml"), "containerPath": policy, "readOnly": True}
-        ],
+        "extraMounts": [{"hostPath": str(audit_policy), "containerPath": policy, "readOnly": True}],
     }
     audit = [
         {"op": "add", "path": "/apiServer/extraArgs/-", "value": {"name": f"audit-{name}", "value": value}}
