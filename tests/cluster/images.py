@@ -38,6 +38,9 @@ FIRST_WORD_SECONDS = 15.0
 PULL_SECONDS = 900.0
 """Limit for a whole pull; kind's node image has about 400 MB."""
 
+KEPT_ARCHIVES = 2
+"""Archives of one image that the cache keeps: two branches may take turns."""
+
 _COMPONENTS = {
     "kube-apiserver": go_programs.KUBERNETES_VERSION,
     "kube-controller-manager": go_programs.KUBERNETES_VERSION,
@@ -140,10 +143,19 @@ def _ensure(engine: Engine, image: str, make: Callable[[], None]) -> str:
             with step(f"keeping image {image} in the cache"):
                 engine.docker("save", "--output", partial, image)
             partial.rename(archive)
+            _forget_older(archive)
     if not engine.has_image(image):
         with step(f"loading image {image} from the cache"):
             engine.docker("load", "--input", archive)
     return image
+
+
+def _forget_older(archive: Path) -> None:
+    """Removes older archives of the same image, all but KEPT_ARCHIVES: a node's has 1 GB."""
+    kind = archive.name.rpartition("-")[0]
+    alike = sorted(archive.parent.glob(f"{kind}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in alike[KEPT_ARCHIVES:]:
+        path.unlink()
 
 
 def _archive(image: str) -> Path:

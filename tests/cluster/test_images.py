@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ echo "$*" >> "{folder}/calls"
 case "$1 $2" in
   "image inspect") [ -e "{folder}/has-$(echo "$3" | tr ':/@' '---')" ] ;;
   pull*) {pull} ;;
+  save*) echo > "$3" ;;
   load*) touch "{folder}/has-$(basename "$3" .tar)" ;;
   info*) echo {cgroup_version} ;;
   run*) echo "{python}" ;;
@@ -79,6 +81,18 @@ def test_without_a_registry_an_engine_on_cgroup_v2_is_refused_with_the_way_out(d
         ClusterError, match="needs cgroup v1, but this engine has cgroup v2: let the engine reach a reg"
     ):
         images.ensure_node(ENGINE)
+
+
+def test_a_new_image_takes_the_oldest_archives_place_in_the_cache(
+    docker: Docker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker.cached("cpuplan-base:1")
+    docker.cached("cpuplan-base:2")
+    os.utime(docker.folder / "cache" / "images" / "cpuplan-base-1.tar", (0, 0))
+    monkeypatch.setattr(images, "_make_base", lambda _engine: None)
+    name = images.ensure_base(ENGINE)
+    kept = {path.stem for path in (docker.folder / "cache" / "images").iterdir()}
+    assert kept == {"cpuplan-base-2", name.replace(":", "-")}
 
 
 def test_a_registry_that_says_nothing_is_given_up(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
