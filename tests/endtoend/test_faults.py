@@ -12,6 +12,7 @@ RELEASE = "cpuplan"
 QUIET_RENEWALS = 7
 """The operator renews its Lease every 10 s: after this many renewals more than a minute has gone by."""
 
+HOSTFLAG_KEY = "cpuplan.dev/hostflag"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -75,6 +76,7 @@ def test_a_killed_operator_changes_nothing_and_the_index_stays_as_it_was(stage: 
         return json.loads(data.get(node, "{}")).get(f"{stage.namespace}/llm")
 
     before = until(entry, "the index has the pod")
+    until(lambda: HOSTFLAG_KEY in stage.annotations("llm"), "the self-test's verdict is there")
     annotations = stage.annotations("llm")
     place = operator_node(stage.cluster)
     restarts = restart_count(stage.cluster, "operator", place)
@@ -109,7 +111,7 @@ def test_a_quiet_minute_has_no_write_of_ours_but_the_lease(stage: Stage) -> None
     stage.make_pod("llm", annotations={"step_thread_core": "auto"})
     stage.until_running("llm")
     stage.plan("llm")
-    until(lambda: "cpuplan.dev/hostflag" in stage.annotations("llm"), "the self-test's verdict is there")
+    until(lambda: HOSTFLAG_KEY in stage.annotations("llm"), "the self-test's verdict is there")
     settled = stage.cluster.audit_position()
     until(lambda: len(lease_renewals(stage.cluster, settled)) >= 1, "the Lease is renewed")
     start = stage.cluster.audit_position()
