@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -121,3 +123,23 @@ def test_addresses_are_resolved_for_auto_only() -> None:
     devices_plan("auto", ["cuda:0", "cuda:1"], resolver=resolver)
 
     assert (first, asked) == ([], [0, 1])
+
+
+def test_a_child_forked_while_another_thread_installs_can_still_ask_for_its_plan() -> None:
+    held, timer = threading.Event(), threading.Event()
+
+    def install_slowly() -> None:
+        with current._lock:
+            held.set()
+            timer.wait(0.2)
+
+    thread = threading.Thread(target=install_slowly)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        current.plan()
+        os._exit(0)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

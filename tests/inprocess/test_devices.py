@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 
 from cpuplan.inprocess.devices import device_addresses
@@ -48,27 +45,3 @@ def test_a_device_that_the_platform_does_not_report_has_no_address() -> None:
 def test_an_index_that_is_no_number_is_an_error(device: str) -> None:
     with pytest.raises(ValueError, match=r"is not a device index; expected a form like cuda:0"):
         device_addresses([device], resolver=Runtime("0000:1b:00.0"))
-
-
-def test_without_torch_loaded_there_is_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-
-    assert device_addresses(["cuda:0"]) == [None]
-
-
-def test_a_loaded_torch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = SimpleNamespace(pci_domain_id=1, pci_bus_id=0x9D, pci_device_id=0)
-    torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda index: properties))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-
-    assert device_addresses(["cuda:0"]) == ["0001:9d:00.0"]
-
-
-@pytest.mark.parametrize("error", [AssertionError("no CUDA"), RuntimeError("no driver"), ValueError("bad index")])
-def test_a_torch_without_that_device_has_no_address(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    def fail(index: int) -> None:
-        raise error
-
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace(get_device_properties=fail)))
-
-    assert device_addresses(["cuda:0"]) == [None]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..host.forklock import fork_safe_lock
 from ..host.threads import read_thread_start
 from ..model.cpulist import format_cpu_list
 from ..model.plan import CpuPlan
@@ -24,6 +25,9 @@ NO_CPUS: frozenset[int] = frozenset()
 
 _EVERY_CPU = frozenset(range(8192))
 """Asks for all CPUs that a kernel is built for (CONFIG_NR_CPUS): it keeps those that the cpuset allows."""
+
+_lock = fork_safe_lock()
+"""One for all pins: each holds it for a few system calls, and a forked child finds it free."""
 
 
 class PinState(StrEnum):
@@ -75,7 +79,6 @@ class Pins:
         self._role = role
         self._cpus = cpus
         self._threads: dict[int, _Thread] = {}
-        self._lock = threading.Lock()
 
     @property
     def role(self) -> Role:
@@ -90,7 +93,7 @@ class Pins:
     def add(self, thread_id: int | None = None) -> ThreadPin:
         """Pins one more thread of this process, the calling one by default; says what came of it."""
         wanted_id = threading.get_native_id() if thread_id is None else thread_id
-        with self._lock:
+        with _lock:
             started, before = read_thread_start(wanted_id), _affinity(wanted_id)
             if started is None or before is None:
                 return _ended(wanted_id, self._cpus)
@@ -103,12 +106,12 @@ class Pins:
 
     def check(self) -> tuple[ThreadPin, ...]:
         """Where every thread may run now; changes nothing."""
-        with self._lock:
+        with _lock:
             return tuple(self._look(thread) for thread in self._threads.values())
 
     def repair(self) -> tuple[ThreadPin, ...]:
         """Tries again for every thread that is not where it should be, and forgets ended ones."""
-        with self._lock:
+        with _lock:
             self._forget_ended()
             for thread in self._threads.values():
                 if self._look(thread).state is not PinState.APPLIED:
@@ -117,7 +120,7 @@ class Pins:
 
     def move(self, cpus: frozenset[int]) -> tuple[ThreadPin, ...]:
         """Moves the threads to the CPUs of another plan; to none: back to where they were before."""
-        with self._lock:
+        with _lock:
             self._forget_ended()
             self._cpus = cpus
             for thread in self._threads.values():
@@ -129,7 +132,7 @@ class Pins:
 
     def undo(self) -> None:
         """Gives every thread back the CPUs it had before; a thread that somebody else has moved since is left."""
-        with self._lock:
+        with _lock:
             self._forget_ended()
             for thread in self._threads.values():
                 _give_back(thread)

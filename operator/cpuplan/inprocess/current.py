@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
 from pathlib import Path
 
 from ..host.affinity import PINNABLE, process_mask, usable_cpus
+from ..host.forklock import fork_safe_lock
 from ..host.sysfs import THIS_HOST, host_gpus, smt_siblings
 from ..model.plan import CpuPlan
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
-from ..planning.setting import AUTO
+from ..planning.setting import is_auto
 from .devices import Resolver, device_addresses
 
 _installed: CpuPlan | None = None
 _computed: CpuPlan | None = None
-_lock = threading.Lock()
+_lock = fork_safe_lock()
 
 
 def deployment_plan(
     setting: object,
-    addresses: Sequence[str | None],
+    addresses: Iterable[str | None],
     *,
-    mask: frozenset[int] | None = None,
+    mask: Iterable[int] | None = None,
     usable: int | None = None,
     pci_root: Path = THIS_HOST.pci_folder,
     siblings: Callable[[int], frozenset[int]] = smt_siblings,
@@ -40,13 +41,19 @@ def deployment_plan(
 
     Raises:
         CpuPlanError: the setting is invalid, or its CPU number cannot be planned; `.reason` says which.
+        TypeError: `addresses` is one text, or a CPU is no whole number.
     """
-    gpus = next((found for address in addresses if (found := host_gpus(address, pci_root))), [])
+    if isinstance(addresses, str):
+        raise TypeError(f"addresses is the text {addresses!r}: expected one per worker, as in [{addresses!r}]")
+    addresses = tuple(addresses)
+    places = addresses if is_auto(setting) else ()
+    gpus = next((found for address in places if (found := host_gpus(address, pci_root))), [])
     return plan_deployment(
         setting,
         addresses,
-        mask=process_mask() if mask is None else frozenset(mask),
-        usable=usable_cpus() if usable is None else usable,
+        # index: the numbers of other libraries (numpy) become int, which JSON knows.
+        mask=process_mask() if mask is None else frozenset(map(index, mask)),
+        usable=usable_cpus() if usable is None else max(1, index(usable)),
         geometry=Geometry(gpus, siblings),
         is_pinnable=PINNABLE,
     )
@@ -57,10 +64,9 @@ def devices_plan(setting: object, devices: Sequence[str], *, resolver: Resolver 
 
     Addresses are resolved only for `auto`; for every other setting no GPU runtime is touched.
     """
-    addresses: Sequence[str | None] = [None] * len(devices)
-    if setting == AUTO:
-        addresses = device_addresses(devices, resolver=resolver)
-    return deployment_plan(setting, addresses)
+    if is_auto(setting):
+        return deployment_plan(setting, device_addresses(devices, resolver=resolver))
+    return deployment_plan(setting, [None] * len(devices))
 
 
 def install(plan: CpuPlan | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 
 from ..model.topology import normalise_address
@@ -18,12 +17,15 @@ def device_addresses(devices: Sequence[str], *, resolver: Resolver | None = None
     """One PCI address per device string; None for a CPU, a bare type, and where the platform reports none.
 
     The index is the runtime's logical one: CUDA_VISIBLE_DEVICES and the device order count, sysfs order
-    never does. Without a resolver, the torch that the process has already imported is asked.
+    never does. Without a resolver, the driver is asked, in a way that leaves this process free to fork.
 
     Raises:
         ValueError: an index is not a number.
     """
-    resolve = resolver or _ask_torch
+    if resolver is None:
+        from .gpuruntime import GpuRuntime  # noqa: PLC0415 - importing cpuplan would pay for subprocess and json
+
+        resolver = GpuRuntime()
     addresses: list[str | None] = []
     for device in devices:
         kind, separator, index = device.partition(":")
@@ -32,18 +34,6 @@ def device_addresses(devices: Sequence[str], *, resolver: Resolver | None = None
         if not separator or kind == "cpu":
             addresses.append(None)
             continue
-        address = resolve(kind, int(index))
+        address = resolver(kind, int(index))
         addresses.append(None if address is None else normalise_address(address))
     return addresses
-
-
-def _ask_torch(kind: str, index: int) -> str | None:
-    """The PCI address that torch reports; never imports torch, whose import an engine times itself."""
-    torch = sys.modules.get("torch")
-    runtime = getattr(torch, kind, None)
-    try:
-        properties = runtime.get_device_properties(index)  # type: ignore[union-attr]
-        parts = (properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id)
-    except (AttributeError, AssertionError, RuntimeError, ValueError):
-        return None
-    return "{:04x}:{:02x}:{:02x}.0".format(*parts)
