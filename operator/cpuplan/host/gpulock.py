@@ -10,11 +10,11 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..model.topology import normalise_address
+from .forklock import fork_safe_lock
 
 LOCK_FOLDER = Path("/tmp")  # noqa: S108 - shared by every server of the host on purpose, unlike TMPDIR
 _MODE = 0o644
@@ -22,9 +22,7 @@ _OPEN_TRIES = 5
 """Tries to lock a file that somebody removes at the same moment."""
 
 _held: dict[str, int] = {}
-_serial = threading.Lock()
-# A child forked while another thread claims would find the lock taken for ever.
-os.register_at_fork(before=_serial.acquire, after_in_parent=_serial.release, after_in_child=_serial.release)
+_serial = fork_safe_lock()
 
 
 def claim_gpus(addresses: Iterable[str | None], *, folder: Path = LOCK_FOLDER) -> str | None:
@@ -32,7 +30,12 @@ def claim_gpus(addresses: Iterable[str | None], *, folder: Path = LOCK_FOLDER) -
 
     Empty and None addresses are ignored; a GPU that this process already holds counts as claimed.
     Addresses are locked in order, so that two servers neither wait for each other nor split a set.
+
+    Raises:
+        TypeError: `addresses` is one text, not several.
     """
+    if isinstance(addresses, str):
+        raise TypeError(f"addresses is the text {addresses!r}: expected several, as in [{addresses!r}]")
     wanted = sorted({normalise_address(address) for address in addresses if address})
     with _serial:
         taken: dict[str, int] = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import index
 from pathlib import Path
+from typing import TypeVar
 
 from ..host.affinity import PINNABLE, process_mask, usable_cpus
 from ..host.forklock import fork_safe_lock
@@ -14,6 +15,8 @@ from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
 from ..planning.setting import is_auto
 from .devices import Resolver, device_addresses
+
+_Value = TypeVar("_Value")
 
 _installed: CpuPlan | None = None
 _computed: CpuPlan | None = None
@@ -43,9 +46,7 @@ def deployment_plan(
         CpuPlanError: the setting is invalid, or its CPU number cannot be planned; `.reason` says which.
         TypeError: `addresses` is one text, or a CPU is no whole number.
     """
-    if isinstance(addresses, str):
-        raise TypeError(f"addresses is the text {addresses!r}: expected one per worker, as in [{addresses!r}]")
-    addresses = tuple(addresses)
+    addresses = _one_per_worker("addresses", addresses)
     places = addresses if is_auto(setting) else ()
     gpus = next((found for address in places if (found := host_gpus(address, pci_root))), [])
     return plan_deployment(
@@ -59,14 +60,27 @@ def deployment_plan(
     )
 
 
-def devices_plan(setting: object, devices: Sequence[str], *, resolver: Resolver | None = None) -> CpuPlan:
+def devices_plan(setting: object, devices: Iterable[str], *, resolver: Resolver | None = None) -> CpuPlan:
     """The plan of a deployment whose workers' devices are given as strings (`cuda:0`, `cpu`).
 
     Addresses are resolved only for `auto`; for every other setting no GPU runtime is touched.
+
+    Raises:
+        CpuPlanError: as deployment_plan.
+        TypeError: `devices` is one text.
+        ValueError: an index is not a number.
     """
+    devices = _one_per_worker("devices", devices)
     if is_auto(setting):
         return deployment_plan(setting, device_addresses(devices, resolver=resolver))
     return deployment_plan(setting, [None] * len(devices))
+
+
+def _one_per_worker(name: str, values: Iterable[_Value]) -> tuple[_Value, ...]:
+    """The values; a text, which would count as one worker per character, is refused."""
+    if isinstance(values, str):
+        raise TypeError(f"{name} is the text {values!r}: expected one per worker, as in [{values!r}]")
+    return tuple(values)
 
 
 def install(plan: CpuPlan | None) -> None:

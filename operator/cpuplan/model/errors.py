@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 
 class CpuPlanError(ValueError):
     """A plan that cannot be made, or a value that is not a plan.
@@ -12,6 +14,14 @@ class CpuPlanError(ValueError):
     def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Callable[[str, str], CpuPlanError], tuple[str, str]]:
+        """Makes it picklable: an error of an engine's worker process reaches its parent."""
+        return _error_again, (str(self), self.reason)
+
+
+def _error_again(message: str, reason: str) -> CpuPlanError:
+    return CpuPlanError(message, reason=reason)
 
 
 class HostReadError(OSError):

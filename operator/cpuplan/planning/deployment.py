@@ -16,7 +16,7 @@ from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, StepCpus
 from ..model.topology import Core
 from .cores import Geometry, Place, device_key, has_taken
-from .setting import AUTO, OFF, parse_setting
+from .setting import AUTO, is_off, parse_setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def plan_deployment(
     Raises:
         CpuPlanError: the setting is invalid, or its CPU number cannot be planned.
     """
-    if setting == OFF:
+    if is_off(setting):
         return CpuPlan(mask, usable)
     if not is_pinnable:
         why = "nothing is pinned: this platform cannot set CPU affinity"

@@ -21,6 +21,16 @@ _MOST_QUOTED = 62
 """Characters of a value that an error repeats: the longest number and its quotes."""
 
 
+def is_off(value: object) -> bool:
+    """Whether the value is the text `off`; a value that compares in a way of its own (an array) is not."""
+    return isinstance(value, str) and value == OFF
+
+
+def is_auto(value: object) -> bool:
+    """Whether the value is the text `auto`."""
+    return isinstance(value, str) and value == AUTO
+
+
 def parse_setting(value: object) -> Setting:
     """The setting that a user's value means.
 
