@@ -92,12 +92,19 @@ def test_addresses_may_be_anything_that_yields_one_per_worker(workers: Iterable[
     [
         partial(planned, "auto"),
         partial(cpuplan.devices_plan, "off"),
+        cpuplan.device_addresses,
         cpuplan.claim_gpus,
     ],
 )
 def test_one_text_is_never_taken_for_one_address_per_character(call: Callable[[str], object]) -> None:
     with pytest.raises(TypeError, match=r"is the text '0000:1b:00.0': expected .*\['0000:1b:00.0'\]"):
         call("0000:1b:00.0")
+
+
+@pytest.mark.parametrize("device", [0, None, b"cuda:0"])
+def test_a_device_that_is_no_text_is_refused_by_its_value(device: Any) -> None:
+    with pytest.raises(TypeError, match=f"device {device!r} is no text; expected a form like cuda:0"):
+        cpuplan.device_addresses([device])
 
 
 @pytest.mark.parametrize("mask", [np.arange(8), list(range(8)), {n: n for n in range(8)}, iter(range(8))])
