@@ -1,0 +1,161 @@
+"""The self-test on real workers: in the init container, in the planned container, and what becomes of verdicts.
+
+The workers have no GPU driver, so a device part ends *untested*; what fails here is the host part, whose library a
+policy of the cluster sets to one that does not exist, in the init container too.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster import fakegpus
+from tests.endtoend.conftest import Stage, until
+
+SELFTEST_KEY = "cpuplan.dev/selftest"
+VERDICT_KEY = "cpuplan.dev/hostflag"
+ENGINE_LIBRARY = "VLLM_DSPARK_REMOTE_HOSTFLAG_LIB"
+MISSING_LIBRARY = "/opt/engine/libdsv41_hostflag.so"
+EVENT = "SelfTestFailed"
+
+
+def make_pod(stage: Stage, selftest: str | None, command: str = "sleep infinity", **options: Any) -> None:
+    """A pod with a GPU that asks for a plan and, where one is given, for this self-test."""
+    asked = {} if selftest is None else {SELFTEST_KEY: selftest}
+    stage.make_pod("llm", annotations={"step_thread_core": "auto", **asked}, command=command, **options)
+
+
+def init_container(stage: Stage) -> dict[str, Any]:
+    """The injected init container of the pod's spec."""
+    (found,) = [c for c in stage.pod("llm")["spec"].get("initContainers", []) if c["name"] == "cpuplan"]
+    return dict(found)
+
+
+def last_end(stage: Stage) -> dict[str, Any]:
+    """How the init container ended last; empty before it has."""
+    statuses = stage.pod("llm")["status"].get("initContainerStatuses") or [{}]
+    states = [statuses[0].get(key, {}).get("terminated") for key in ("state", "lastState")]
+    return next((state for state in states if state), {})
+
+
+def verdict(stage: Stage) -> dict[str, Any]:
+    """The verdict in the pod's annotation, once it is there."""
+    found: dict[str, Any] = json.loads(
+        until(lambda: stage.annotations("llm").get(VERDICT_KEY), "the verdict is an annotation")
+    )
+    return found
+
+
+@pytest.fixture
+def missing_library(stage: Stage) -> Iterator[None]:
+    """A policy of the cluster's that gives every init container of the test's namespace a variable."""
+    name = f"site-variables-{uuid.uuid4().hex[:8]}"
+    api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    variable = f'Object.spec.initContainers.env{{name: "{ENGINE_LIBRARY}", value: "{MISSING_LIBRARY}"}}'
+    policy = {
+        **api,
+        "kind": "MutatingAdmissionPolicy",
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "IfNeeded",
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": stage.namespace}},
+                "resourceRules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+                ],
+            },
+            "mutations": [
+                {
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {
+                        "expression": "Object{spec: Object.spec{initContainers: "
+                        "object.spec.?initContainers.orValue([]).map(c, "
+                        f"Object.spec.initContainers{{name: c.name, env: [{variable}]}})}}}}"
+                    },
+                }
+            ],
+        },
+    }
+    binding = {**api, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": name}}
+    stage.cluster.apply(policy, binding)
+    probe = ("run", "probe", "-n", stage.namespace, "--image=x", "--dry-run=server", "-o", "json", "--overrides")
+    overrides = {"spec": {"initContainers": [{"name": "first", "image": "x"}]}}
+    until(
+        lambda: ENGINE_LIBRARY in stage.cluster.kubectl(*probe, json.dumps(overrides)), "the API server has the policy"
+    )
+    yield
+    stage.cluster.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", name)
+
+
+def test_by_default_the_host_is_tested_and_the_verdict_published(stage: Stage) -> None:
+    make_pod(stage, None)
+    stage.until_running("llm")
+    assert verdict(stage)["verdict"] == "pass"
+    assert last_end(stage)["message"].startswith("pass ok")
+    assert fakegpus.RESOURCE not in init_container(stage)["resources"].get("limits", {})
+
+
+def test_skip_leaves_the_test_out(stage: Stage) -> None:
+    make_pod(stage, "skip")
+    stage.until_running("llm")
+    found = verdict(stage)
+    assert (found["verdict"], found["fault"]) == ("untested", "skipped")
+    assert last_end(stage)["message"].startswith("untested skipped: the self-test was not asked for")
+
+
+def test_device_lends_the_init_container_the_device_and_starts_the_pod(stage: Stage) -> None:
+    make_pod(stage, "device")
+    stage.until_running("llm")
+    resources = init_container(stage)["resources"]
+    assert (resources["limits"][fakegpus.RESOURCE], resources["requests"][fakegpus.RESOURCE]) == ("1", "1")
+    assert verdict(stage)["verdict"] == "untested"
+    plan = stage.plan("llm").container("engine")
+    assert plan is not None
+    assert len(plan.devices) == 1
+
+
+def test_required_starts_a_pod_whose_test_does_not_fail(stage: Stage) -> None:
+    make_pod(stage, "required")
+    stage.until_running("llm")
+    assert last_end(stage)["exitCode"] == 0
+
+
+@pytest.mark.usefixtures("missing_library")
+def test_a_failed_test_that_is_only_reported_starts_the_pod_and_is_an_event(stage: Stage) -> None:
+    make_pod(stage, "report")
+    stage.until_running("llm")
+    assert verdict(stage)["verdict"] == "fail"
+    assert MISSING_LIBRARY in last_end(stage)["message"]
+    until(lambda: EVENT in event_reasons(stage), "an Event tells the failed self-test")
+
+
+@pytest.mark.usefixtures("missing_library")
+def test_a_required_test_that_fails_stops_the_pod_and_says_why_wherever_one_looks(stage: Stage) -> None:
+    make_pod(stage, "required")
+    end = until(lambda: last_end(stage), "the init container has ended")
+    fault = verdict(stage)["fault"]
+    assert end["exitCode"] == 1
+    assert end["message"][:80].startswith(f"fail {fault}: ")
+    assert f"{ENGINE_LIBRARY}={MISSING_LIBRARY} does not exist" in end["message"]
+    until(lambda: EVENT in event_reasons(stage), "an Event tells the failed self-test")
+    pod = stage.pod("llm")
+    assert pod["status"]["phase"] == "Pending"
+    assert "waiting" in pod["status"]["containerStatuses"][0]["state"]
+
+
+def test_the_device_part_runs_in_the_planned_container_on_request(stage: Stage) -> None:
+    make_pod(stage, "skip", command="cpuplan run --selftest -- sh -c 'echo started; sleep infinity' 2>&1")
+    stage.until_running("llm")
+    logs = ("logs", "-n", stage.namespace, "llm", "-c", "engine")
+    until(lambda: "started" in stage.cluster.kubectl(*logs), "the command runs")
+    assert "self-test: untested " in stage.cluster.kubectl(*logs)
+
+
+def event_reasons(stage: Stage) -> set[str]:
+    """The reasons of the Events about the pod."""
+    found = stage.cluster.get("events", "-n", stage.namespace, "--field-selector=involvedObject.name=llm")["items"]
+    return {event["reason"] for event in found}
