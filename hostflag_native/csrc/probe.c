@@ -72,20 +72,21 @@ int64_t hf_probe_proxy(const struct hf_probe_calls *calls, void *page, const str
     return rounds->count;
 }
 
-/* Spins, with nothing but loads, until the word is >= v. */
-static bool spin_until(void *word, uint32_t v, int64_t limit_ns)
+/* Spins, with nothing but loads, until the word is >= v; after spin_ns it yields between looks. */
+static bool spin_until(void *word, uint32_t v, const struct hf_probe_rounds *rounds)
 {
-    int64_t give_up_ns = 0;
+    int64_t start_ns = 0;
     for (;;) {
         for (int look = 0; look < LOOKS_PER_CLOCK; look++)
             if (is_geq(hf_load_acquire(word), v))
                 return true;
         int64_t now_ns = hf_now_ns();
-        if (give_up_ns == 0)
-            give_up_ns = now_ns + limit_ns;
-        if (now_ns >= give_up_ns)
+        if (start_ns == 0)
+            start_ns = now_ns;
+        if (now_ns - start_ns >= rounds->limit_ns)
             return false;
-        hf_yield();
+        if (now_ns - start_ns >= rounds->spin_ns)
+            hf_yield();
     }
 }
 
@@ -100,9 +101,9 @@ static void futex_store(void *word, uint32_t v)
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-static bool futex_wait(void *word, uint32_t v, int64_t limit_ns)
+static bool futex_wait(void *word, uint32_t v, const struct hf_probe_rounds *rounds)
 {
-    struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
+    struct timespec limit = {.tv_sec = rounds->limit_ns / 1000000000, .tv_nsec = rounds->limit_ns % 1000000000};
     uint32_t seen = hf_load_acquire(word);
     while (!is_geq(seen, v)) {
         if (syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0) != 0 && errno == ETIMEDOUT)
@@ -113,7 +114,7 @@ static bool futex_wait(void *word, uint32_t v, int64_t limit_ns)
 }
 
 typedef void (*store_function)(void *word, uint32_t v);
-typedef bool (*wait_function)(void *word, uint32_t v, int64_t limit_ns);
+typedef bool (*wait_function)(void *word, uint32_t v, const struct hf_probe_rounds *rounds);
 
 /* Inlined into each caller, so that the two functions are direct calls there. */
 static inline __attribute__((always_inline)) int64_t ping(store_function store, wait_function wait, char *base,
@@ -127,7 +128,7 @@ static inline __attribute__((always_inline)) int64_t ping(store_function store, 
             return i;
         }
         store(base + PING, rounds->first + i);
-        if (!wait(base + PONG, rounds->first + i, rounds->limit_ns))
+        if (!wait(base + PONG, rounds->first + i, rounds))
             return -1;
         round_trip_ns[i] = hf_now_ns() - sent_ns;
         if (i == 0)
@@ -140,7 +141,7 @@ static inline __attribute__((always_inline)) int64_t pong(store_function store, 
                                                           const struct hf_probe_rounds *rounds)
 {
     for (uint32_t i = 0; i < rounds->count; i++) {
-        if (!wait(base + PING, rounds->first + i, rounds->limit_ns))
+        if (!wait(base + PING, rounds->first + i, rounds))
             return -1;
         store(base + PONG, rounds->first + i);
     }
@@ -167,35 +168,47 @@ int64_t hf_probe_futex_pong(void *area, const struct hf_probe_rounds *rounds)
     return pong(futex_store, futex_wait, area, rounds);
 }
 
-static bool send_token(int out)
+/* What goes through a descriptor: the last one tells the other side to end after its answer. An eventfd adds up what
+ * is written to it, but each token is taken before the next is sent. */
+enum { TOKEN = 1, LAST_TOKEN = 2 };
+
+static bool send_token(int out, uint64_t token)
 {
-    uint64_t token = 1;
     return write(out, &token, sizeof token) == (ssize_t)sizeof token;
 }
 
-static bool receive_token(int in)
+static bool receive_token(int in, uint64_t *token)
 {
-    uint64_t token;
-    return read(in, &token, sizeof token) == (ssize_t)sizeof token;
+    return read(in, token, sizeof *token) == (ssize_t)sizeof *token;
 }
 
-int64_t hf_probe_fd_ping(int out, int in, uint32_t count, int64_t *round_trip_ns)
+int64_t hf_probe_fd_ping(int out, int in, const struct hf_probe_rounds *rounds, int64_t *round_trip_ns)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    int64_t end_ns = INT64_MAX;
+    for (uint32_t i = 0; i < rounds->count; i++) {
+        uint64_t answer;
         int64_t sent_ns = hf_now_ns();
-        if (!send_token(out) || !receive_token(in))
+        bool is_last = i + 1 == rounds->count || sent_ns >= end_ns;
+        if (!send_token(out, is_last ? LAST_TOKEN : TOKEN) || !receive_token(in, &answer))
             return -1;
         round_trip_ns[i] = hf_now_ns() - sent_ns;
+        if (is_last)
+            return i + 1;
+        if (i == 0)
+            end_ns = sent_ns + round_trip_ns[i] + rounds->budget_ns;
     }
-    return count;
+    return rounds->count;
 }
 
-int64_t hf_probe_fd_pong(int in, int out, uint32_t count)
+int64_t hf_probe_fd_pong(int in, int out)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (!receive_token(in) || !send_token(out))
+    for (int64_t i = 1;; i++) {
+        uint64_t token;
+        if (!receive_token(in, &token) || !send_token(out, TOKEN))
             return -1;
-    return count;
+        if (token == LAST_TOKEN)
+            return i;
+    }
 }
 
 void hf_probe_publish_cost(const struct hf_probe_calls *calls, void *page, uint32_t first, uint32_t batches,

@@ -4,7 +4,8 @@
  * Each exchange has two sides that run at the same time, in two threads or two processes that map the same memory:
  * the caller pins them to their CPUs. Times are CLOCK_MONOTONIC in ns. A side that waits longer than limit_ns for one
  * step gives up and returns -1; else the result is how many rounds it did. The side that starts a round also ends
- * budget_ns after the first was answered, with the rounds so far: it then jumps to the last round, so that the other side's waits all pass.
+ * budget_ns after the first was answered, with the rounds so far: it then jumps to the last round, so that the other
+ * side's waits all pass.
  */
 #ifndef HOSTFLAG_PROBE_H
 #define HOSTFLAG_PROBE_H
@@ -25,7 +26,7 @@ struct hf_probe_rounds {
     uint32_t count;      /* rounds */
     uint32_t reply_bytes;
     uint32_t pause_ns;   /* how long the stream rests before each round: to measure waking from naps */
-    int64_t spin_ns;
+    int64_t spin_ns;     /* then the hand-off naps or yields, and the bare ping-pong yields */
     int64_t nap_ns;
     int64_t limit_ns;
     int64_t budget_ns;
@@ -50,9 +51,13 @@ int64_t hf_probe_bare_pong(void *area, const struct hf_probe_rounds *rounds);
 int64_t hf_probe_futex_ping(void *area, const struct hf_probe_rounds *rounds, int64_t *round_trip_ns);
 int64_t hf_probe_futex_pong(void *area, const struct hf_probe_rounds *rounds);
 
-/* The same through descriptors: 8 bytes out, 8 bytes in (eventfd or pipe). Blocks without a limit. */
-int64_t hf_probe_fd_ping(int out, int in, uint32_t count, int64_t *round_trip_ns);
-int64_t hf_probe_fd_pong(int in, int out, uint32_t count);
+/*
+ * The same through descriptors (eventfd or pipe): 8 bytes out, 8 bytes in. Only count and budget_ns of the rounds are
+ * used, and there is no limit: reads block until the other side answers. pong ends when ping says so, and also returns
+ * how many it answered.
+ */
+int64_t hf_probe_fd_ping(int out, int in, const struct hf_probe_rounds *rounds, int64_t *round_trip_ns);
+int64_t hf_probe_fd_pong(int in, int out);
 
 /* One publish of n bytes on a page of its own, timed batch rounds at a time: cost_ns[i] is the mean of a batch. */
 void hf_probe_publish_cost(const struct hf_probe_calls *calls, void *page, uint32_t first, uint32_t batches,
