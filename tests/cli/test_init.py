@@ -211,6 +211,18 @@ def test_an_image_without_the_self_test_says_untested(start: Start, monkeypatch:
     assert start.verdict.startswith("untested not-installed: hostflag_native")
 
 
+def test_a_self_test_that_cannot_be_started_does_not_stop_the_pod(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the pod may start no further process."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    answer = start.run("--selftest", "required")
+
+    assert answer.exit_code == 0
+    assert start.verdict == "untested not-started: the self-test could not be started: No such file or directory"
+
+
 def test_a_pod_that_is_deleted_meanwhile_does_not_wait_for_its_kill(volume: PodVolume, tmp_path: Path) -> None:
     """As PID 1 of its container a process without a handler would ignore SIGTERM."""
     volume.publish_nothing()

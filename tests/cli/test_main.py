@@ -46,9 +46,18 @@ def test_every_command_has_help(name: str, capfd: pytest.CaptureFixture[str]) ->
     ("words", "sentence"),
     [
         pytest.param([], "cpuplan: the following arguments are required: COMMAND; see cpuplan --help", id="nothing"),
-        pytest.param(["--banana"], "cpuplan: the following arguments are required: COMMAND; ", id="only a flag"),
+        pytest.param(
+            ["--banana"],
+            "cpuplan: unrecognized argument --banana: a command comes first; see cpuplan --help",
+            id="only a flag",
+        ),
+        pytest.param(["--banana", "show"], "cpuplan: unrecognized argument --banana: a command", id="flag first"),
         pytest.param(["banana"], "cpuplan: argument COMMAND: invalid choice: 'banana'", id="unknown command"),
-        pytest.param(["show", "--banana"], "cpuplan show: unrecognized arguments: --banana; ", id="unknown flag"),
+        pytest.param(
+            ["show", "--banana"],
+            "cpuplan show: unrecognized arguments: --banana; see cpuplan show --help",
+            id="unknown flag",
+        ),
         pytest.param(["show", "--sysfs"], "cpuplan show: unrecognized arguments: --sysfs; ", id="shortened flag"),
         pytest.param(["show", "-o", "yaml"], "cpuplan show: argument -o/--output: invalid choice", id="output form"),
         pytest.param(
@@ -158,7 +167,7 @@ def test_kubectl_calls_it_by_its_own_name(cpuplan: Command, monkeypatch: pytest.
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/kubectl-cpuplan"])
 
     assert cpuplan("show", "--banana").sentence == (
-        "kubectl cpuplan show: unrecognized arguments: --banana; see kubectl cpuplan --help"
+        "kubectl cpuplan show: unrecognized arguments: --banana; see kubectl cpuplan show --help"
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from ..inprocess.published import CONTAINER_VARIABLE, PLAN_FOLDER, Publication, 
 from ..model.plan import CpuPlan
 from ..model.podplan import WorkerPlan
 from ..planning.budget import budget_of
+from .streams import tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def warn(in_force: PlanInForce) -> None:
 
 def say(sentence: str) -> None:
     """One sentence on standard error, where a command's own output is not."""
-    print(f"cpuplan: {sentence}", file=sys.stderr, flush=True)
+    tell(f"cpuplan: {sentence}")
 
 
 def seconds(text: str) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,6 +19,7 @@ from ..inprocess.published import PLAN_FOLDER, NotPublished, wait_for_pod_plan
 from ..model.podplan import PodPlan
 from .inforce import seconds
 from .selftest import Outcome, SelfTestReport, report_of, skipped, start_selftest
+from .streams import put, tell
 
 TERMINATION_LOG = Path("/dev/termination-log")
 
@@ -63,8 +63,8 @@ def run(namespace: argparse.Namespace) -> int:
     waited_seconds = time.monotonic() - started
     report = skipped() if namespace.selftest == SKIP else report_of(selftest)
     message = termination_message(report, found, waited_seconds, namespace.plan_dir)
-    print(message, flush=True)
     _write(namespace.termination_log, message)
+    put(message)
     return _EXIT_CODES.get(report.outcome, 0) if namespace.selftest == REQUIRED else 0
 
 
@@ -106,12 +106,11 @@ def _plan_document(found: PodPlan | NotPublished, waited_seconds: float) -> dict
 
 def _write(path: Path, message: str) -> None:
     """Writes the termination log where the kubelet put one; elsewhere standard output has to do."""
-    if not path.exists():
-        return
     try:
-        path.write_text(message, encoding="utf-8")
+        if path.exists():
+            path.write_text(message, encoding="utf-8")
     except OSError as error:
-        print(f"cpuplan init: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        tell(f"cpuplan init: {path} cannot be written: {error.strerror}")
 
 
 def _leave(signal_number: int, _frame: object) -> NoReturn:

@@ -6,8 +6,8 @@ Every subcommand is a module with `add_arguments(parser)` and `run(namespace) ->
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +18,17 @@ from typing import NoReturn, Protocol, cast
 from .. import __version__
 from ..model.errors import CpuPlanError, HostReadError
 from .errors import FAILED, WRONG_USAGE, CliError
+from .streams import drop_output, prepare_streams, tell
 
 _PACKAGE = "cpuplan"
 
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells report it (128 + SIGINT)."""
+
+_OWN_FLAGS = frozenset({"-h", "--help", "--version"})
+"""Flags that stand without a command."""
 
 
 class Subcommand(Protocol):
@@ -71,6 +77,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit code (argparse's own exits for --help and --version aside)."""
+    prepare_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     prog = _program_name()
     try:
@@ -81,10 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"{_with_subcommand(prog, words)}: {error}", error.exit_code)
     except (CpuPlanError, HostReadError) as error:
         return _complain(f"{_with_subcommand(prog, words)}: {error}", FAILED)
-    except BrokenPipeError:
-        # The reader (head, less) has left; Python would complain again while it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    except OSError as error:
+        drop_output()
+        # The reader (head, less) has left: it knows.
+        is_known = isinstance(error, BrokenPipeError)
+        return FAILED if is_known else _complain(f"{_with_subcommand(prog, words)}: {_named(error)}", FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -101,9 +109,13 @@ def _dispatch(prog: str, words: list[str]) -> int:
             if entry_name == name:
                 chosen = cast("Subcommand", importlib.import_module(f"{_PACKAGE}.{entry.module}"))
                 chosen.add_arguments(subparser)
-        namespace = parser.parse_args(words)
+        if name.startswith("-") and name not in _OWN_FLAGS:
+            parser.error(f"unrecognized argument {name}: a command comes first")
+        namespace, unknown = parser.parse_known_args(words)
         if chosen is None:
             parser.error(f"the command has to come first, got {words[0]}")
+        if unknown:
+            subparsers.choices[name].error(f"unrecognized arguments: {' '.join(unknown)}")
         exit_code = chosen.run(namespace)
     sys.stdout.flush()
     return exit_code
@@ -134,5 +146,12 @@ def _with_subcommand(prog: str, words: list[str]) -> str:
 
 
 def _complain(sentence: str, exit_code: int) -> int:
-    print(" ".join(sentence.split()), file=sys.stderr)
+    tell(" ".join(sentence.split()))
     return exit_code
+
+
+def _named(error: OSError) -> str:
+    """The error with what it happened to; commands write no file but standard output, and reading names its file."""
+    if error.filename is None and error.errno in _OUTPUT_ERRORS:
+        return f"the output cannot be written: {error.strerror}"
+    return str(error)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 from typing import NoReturn
 
 from ..inprocess.environment import thread_variables
@@ -115,8 +114,6 @@ def _replace_this_process(command: list[str]) -> NoReturn:
     """
     for name in ("SIGPIPE", "SIGXFSZ"):
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    sys.stdout.flush()
-    sys.stderr.flush()
     try:
         os.execvp(command[0], command)  # noqa: S606 - the very purpose of this command
     except FileNotFoundError as error:

@@ -27,6 +27,7 @@ _KILL_SECONDS = 2.0
 """How long a killed self-test is waited for; a process that the driver holds may never end."""
 
 NOT_INSTALLED: Final = "not-installed"
+NOT_STARTED: Final = "not-started"
 TIMED_OUT: Final = "selftest-timeout"
 CRASHED: Final = "selftest-crashed"
 SKIPPED: Final = "skipped"
@@ -74,27 +75,37 @@ class SelfTest:
     def __init__(self, command: Sequence[str], limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds
         self._started = time.monotonic()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        self._process: subprocess.Popen[str] | None = None
+        self._refusal = ""
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        except OSError as error:
+            # A limit on processes or memory says nothing about the device, and must not keep a pod from starting.
+            self._refusal = error.strerror or str(error)
 
     def report(self) -> SelfTestReport:
         """Waits for the end and says what it came to; one that runs longer than its limit is killed."""
+        if self._process is None:
+            line = f"untested {NOT_STARTED}: the self-test could not be started: {self._refusal}"
+            return SelfTestReport(Outcome.UNTESTED, NOT_STARTED, line)
         left = max(0.0, self._limit_seconds - (time.monotonic() - self._started))
         try:
             output, complaint = self._process.communicate(timeout=left)
         except subprocess.TimeoutExpired:
-            self._kill()
+            _kill(self._process)
             line = f"fail {TIMED_OUT}: the self-test did not end within {self._limit_seconds:g} s"
             return SelfTestReport(Outcome.FAIL, TIMED_OUT, line)
         return read_report(self._process.returncode, output, complaint)
 
-    def _kill(self) -> None:
-        self._process.kill()
-        try:
-            self._process.communicate(timeout=_KILL_SECONDS)
-        except subprocess.TimeoutExpired:
-            return
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    try:
+        process.communicate(timeout=_KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return
 
 
 def start_selftest(*, host_part: bool = True, device_part: bool = False) -> SelfTest | None:
