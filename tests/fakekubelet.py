@@ -3,7 +3,7 @@
     with FakePodResources(folder / "kubelet.sock") as kubelet:
         kubelet.set_devices("default", "llm-0", "engine", {"nvidia.com/gpu": ["GPU-…"]})
 
-`restart` closes the socket and makes it anew, as a restarted kubelet does; `stop` leaves it missing.
+`stop` removes the socket and `start` makes it anew: together a kubelet's restart.
 """
 
 import threading
@@ -22,7 +22,6 @@ from cpuplan.agent.podresources_messages import LIST_METHOD, message_class
 class _Container:
     devices: list[dict[str, Any]] = field(default_factory=list)
     cpu_ids: list[int] = field(default_factory=list)
-    claims: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -36,7 +35,6 @@ class FakePodResources:
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
-        self.question_count = 0
         self._lock = threading.Lock()
         self._pods: dict[tuple[str, str], _Pod] = {}
         self._ended: list[dict[str, Any]] = []
@@ -67,11 +65,6 @@ class FakePodResources:
             self._server = None
         self.socket.unlink(missing_ok=True)
 
-    def restart(self) -> None:
-        """As a restarted kubelet: the socket is removed and made anew."""
-        self.stop()
-        self.start()
-
     def add_pod(self, namespace: str, pod: str, containers: Iterable[str] = ()) -> None:
         """Shows a pod whose containers have nothing (yet)."""
         with self._lock:
@@ -81,15 +74,12 @@ class FakePodResources:
 
     def set_devices(self, namespace: str, pod: str, container: str, devices: Mapping[str, list[str]]) -> None:
         """Shows the container with these device ids per resource, each device as an entry of its own."""
-        entries = [
-            {"resource_name": resource, "device_ids": [device]} for resource, ids in devices.items() for device in ids
-        ]
-        self.set_device_entries(namespace, pod, container, entries)
-
-    def set_device_entries(self, namespace: str, pod: str, container: str, entries: list[dict[str, Any]]) -> None:
-        """Shows the container with these ContainerDevices, in the fields' own names."""
         with self._lock:
-            self._container(namespace, pod, container).devices = entries
+            self._container(namespace, pod, container).devices = [
+                {"resource_name": resource, "device_ids": [device]}
+                for resource, ids in devices.items()
+                for device in ids
+            ]
 
     def set_cpu_ids(self, namespace: str, pod: str, container: str, cpu_ids: list[int]) -> None:
         """Shows the container with exclusive CPUs."""
@@ -100,11 +90,6 @@ class FakePodResources:
         """Shows the pod with a pod-level allocation."""
         with self._lock:
             self._pods.setdefault((namespace, pod), _Pod()).cpu_ids = cpu_ids
-
-    def set_claims(self, namespace: str, pod: str, container: str, claims: list[dict[str, Any]]) -> None:
-        """Shows the container with these DynamicResources, in the fields' own names."""
-        with self._lock:
-            self._container(namespace, pod, container).claims = claims
 
     def remove_pod(self, namespace: str, pod: str) -> None:
         """Shows the pod no more."""
@@ -131,7 +116,6 @@ class FakePodResources:
 
     def _answer(self, _: Any, context: grpc.ServicerContext) -> Any:
         with self._lock:
-            self.question_count += 1
             failure = self._failure
             pods = [*self._ended, *(_pod_message(key, pod) for key, pod in self._pods.items())]
         if failure is not None:
@@ -163,7 +147,6 @@ def _pod_message(key: tuple[str, str], pod: _Pod) -> dict[str, Any]:
                 "name": name,
                 "devices": list(container.devices),
                 "cpu_ids": list(container.cpu_ids),
-                "dynamic_resources": list(container.claims),
             }
             for name, container in pod.containers.items()
         ],

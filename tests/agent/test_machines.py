@@ -52,8 +52,8 @@ def planned_by_the_agent(root: HostRoot, addresses: list[str]) -> ContainerPlan:
             "spec": {"containers": [{"name": "engine", "resources": {"limits": limits}}]},
         }
     )
-    devices = tuple(AssignedDevice(RESOURCE, device_id(root, address), None) for address in addresses)
-    assignment = PodAssignment(frozenset(), {"engine": ContainerAssignment(devices, frozenset(), ())})
+    devices = tuple(AssignedDevice(RESOURCE, device_id(root, address)) for address in addresses)
+    assignment = PodAssignment(frozenset(), {"engine": ContainerAssignment(devices, frozenset())})
     facts = NodeFacts(root, claimed=lambda *_: NotAllocated("no claims here"))
     state = NodeState(facts.cpus(), facts.boot_id, {("default", "llm-0"): (assignment,)}, DeviceResources())
     asked = requests_of(pod, facts, state)

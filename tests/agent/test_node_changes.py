@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,25 @@ def node(make_node: MakeNode) -> TestNode:
 
 
 def with_own_files(node: TestNode, tmp_path: Path) -> None:
-    """Gives the node trees that the test may change."""
-    shutil.copytree(node.root.sys, tmp_path / "sys", symlinks=True)
-    shutil.copytree(node.root.proc, tmp_path / "proc", symlinks=True)
+    """Gives the node trees of which the test may change what the kernel and the driver change; the rest are links."""
+    for tree, folders in (("sys", ("devices/system/cpu",)), ("proc", ("self", f"driver/nvidia/gpus/{FIRST}"))):
+        overlay(getattr(node.root, tree), tmp_path / tree, folders)
     node.root = HostRoot(tmp_path / "sys", tmp_path / "proc", node.root.cgroup)
     node.restart_agent()
+
+
+def overlay(tree: Path, folder: Path, changeable: Sequence[str]) -> None:
+    """Makes `folder` look like `tree`: links to what is there, and copies of the files in the changeable folders."""
+    inner = {path.partition("/")[0] for path in changeable if path}
+    folder.mkdir()
+    for entry in tree.iterdir():
+        if entry.name in inner:
+            below = [path.partition("/")[2] for path in changeable if path.partition("/")[0] == entry.name]
+            overlay(entry, folder / entry.name, below)
+        elif "" in changeable and entry.is_file():
+            shutil.copy(entry, folder)
+        else:
+            (folder / entry.name).symlink_to(entry)
 
 
 def test_cpus_that_go_offline_leave_masks_at_once(node: TestNode, tmp_path: Path) -> None:

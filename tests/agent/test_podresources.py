@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -11,7 +10,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool
 from cpuplan.agent import podresources
 from cpuplan.agent.podresources import (
     AssignedDevice,
-    ClaimedDevice,
     PodResourcesClient,
     PodResourcesError,
     parse_assignments,
@@ -28,34 +26,26 @@ def client(kubelet: FakePodResources) -> Iterator[PodResourcesClient]:
     client.close()
 
 
+def field(number: int, content: bytes) -> bytes:
+    """A field of protobuf's wire format with a length."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
 def test_devices_are_sorted_by_resource_and_id(kubelet: FakePodResources, client: PodResourcesClient) -> None:
     kubelet.set_devices("d", "p", "engine", {"nvidia.com/gpu": ["GPU-b", "GPU-a"], "a.com/nic": ["x"]})
     (pod,) = client.list_assignments()["d", "p"]
     assert [device.device_id for device in pod.containers["engine"].devices] == ["x", "GPU-a", "GPU-b"]
 
 
-def test_a_device_that_is_repeated_per_numa_node_is_one_device(
-    kubelet: FakePodResources, client: PodResourcesClient
-) -> None:
-    entries = [
-        {"resource_name": "r", "device_ids": ["a"], "topology": {"nodes": [{"ID": 1}]}},
-        {"resource_name": "r", "device_ids": ["a"], "topology": {"nodes": [{"ID": 3}]}},
-    ]
-    kubelet.set_device_entries("d", "p", "engine", entries)
-    (pod,) = client.list_assignments()["d", "p"]
-    assert pod.containers["engine"].devices == (AssignedDevice("r", "a", frozenset({1, 3})),)
-
-
-def test_an_empty_numa_node_is_node_zero_and_no_topology_is_unknown(
-    kubelet: FakePodResources, client: PodResourcesClient
-) -> None:
-    entries: list[dict[str, Any]] = [
-        {"resource_name": "r", "device_ids": ["mig"], "topology": {"nodes": [{}]}},
-        {"resource_name": "r", "device_ids": ["none"]},
-    ]
-    kubelet.set_device_entries("d", "p", "engine", entries)
-    (pod,) = client.list_assignments()["d", "p"]
-    assert [device.numa_nodes for device in pod.containers["engine"].devices] == [frozenset({0}), None]
+def test_a_device_that_is_repeated_per_numa_node_is_one_device() -> None:
+    """As the kubelet sends it: node 0 is an empty message, and a plugin may tell no node at all."""
+    of_node_zero = field(1, b"r") + field(2, b"a") + field(3, field(1, b""))
+    of_node_one = field(1, b"r") + field(2, b"a") + field(3, field(1, b"\x08\x01"))
+    of_no_node = field(1, b"r") + field(2, b"b")
+    entries = b"".join(field(2, entry) for entry in (of_node_zero, of_node_one, of_no_node))
+    pod = field(1, b"p") + field(2, b"d") + field(3, field(1, b"engine") + entries)
+    (listed,) = parse_assignments(message_class("ListPodResourcesResponse").FromString(field(1, pod)))["d", "p"]
+    assert listed.containers["engine"].devices == (AssignedDevice("r", "a"), AssignedDevice("r", "b"))
 
 
 def test_exclusive_cpus_come_per_container_and_per_pod(kubelet: FakePodResources, client: PodResourcesClient) -> None:
@@ -63,20 +53,6 @@ def test_exclusive_cpus_come_per_container_and_per_pod(kubelet: FakePodResources
     kubelet.set_pod_cpu_ids("d", "p", [7, 5, 3, 1])
     (pod,) = client.list_assignments()["d", "p"]
     assert (pod.containers["engine"].cpu_ids, pod.cpu_ids) == (frozenset({1, 3, 5}), frozenset({1, 3, 5, 7}))
-
-
-def test_claims_come_with_every_device_and_its_cdi_names(kubelet: FakePodResources, client: PodResourcesClient) -> None:
-    device = {"driver_name": "gpu.nvidia.com", "pool_name": "n1", "device_name": "gpu-0"}
-    claim = {
-        "claim_namespace": "d",
-        "claim_name": "c",
-        "claim_resources": [{**device, "cdi_devices": [{"name": "k8s.gpu.nvidia.com/device=x"}]}],
-    }
-    kubelet.set_claims("d", "p", "engine", [claim])
-    (pod,) = client.list_assignments()["d", "p"]
-    assert pod.containers["engine"].claims[0].devices == (
-        ClaimedDevice("gpu.nvidia.com", "n1", "gpu-0", ("k8s.gpu.nvidia.com/device=x",)),
-    )
 
 
 def test_an_ended_pod_and_its_namesake_are_both_kept(kubelet: FakePodResources, client: PodResourcesClient) -> None:
@@ -88,9 +64,9 @@ def test_an_ended_pod_and_its_namesake_are_both_kept(kubelet: FakePodResources, 
 
 
 def test_fields_of_newer_kubelets_are_passed_over() -> None:
-    pod_with_a_field_15 = b"\x0a\x01p" + b"\x12\x01d" + b"\x7a\x02ab"
-    content = b"\x0a" + bytes([len(pod_with_a_field_15)]) + pod_with_a_field_15
-    assert list(parse_assignments(message_class("ListPodResourcesResponse").FromString(content))) == [("d", "p")]
+    pod = field(1, b"p") + field(2, b"d") + field(15, b"ab")
+    answer = message_class("ListPodResourcesResponse").FromString(field(1, pod))
+    assert list(parse_assignments(answer)) == [("d", "p")]
 
 
 def test_a_missing_socket_is_named_with_what_to_do(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 
 from cpuplan.kube import annotations
 from cpuplan.kube.annotations import (
-    AGENT_KEYS,
     MOST_BYTES,
     annotations_of,
     changed_annotations,
@@ -17,7 +16,6 @@ from cpuplan.kube.annotations import (
     is_planned,
     next_plan,
     plan_in,
-    pod_annotations,
     setting_of,
 )
 from cpuplan.model.cpulist import parse_cpu_list
@@ -174,7 +172,8 @@ def test_what_has_nothing_to_say_any_more_is_removed() -> None:
 
 def test_removing_the_plan_removes_every_key_of_ours_and_no_other() -> None:
     current = USERS | annotations_of(pod(("engine", container()))) | {"cpuplan.dev/hostflag": "ok", "other": "x"}
-    assert changed_annotations(current, {}) == dict.fromkeys(AGENT_KEYS)
+    ours = ("status", "step-cpus", "result-cpu", "usable-cpus", "why", "plan", "hostflag")
+    assert changed_annotations(current, {}) == {f"cpuplan.dev/{key}": None for key in ours}
 
 
 @pytest.mark.parametrize(
@@ -197,8 +196,3 @@ def test_a_pod_asks_for_a_plan_by_its_setting_alone() -> None:
     assert is_planned({"step_thread_core": "off"})
     assert not is_planned({"cpuplan.dev/workers": "0"})
     assert (setting_of({"step_thread_core": "4"}), setting_of({})) == ("4", "off")
-
-
-@pytest.mark.parametrize("content", [{}, {"metadata": None}, {"metadata": {}}, {"metadata": {"annotations": None}}])
-def test_a_pod_without_annotations_has_none(content: dict[str, object]) -> None:
-    assert pod_annotations(content) == {}

@@ -70,6 +70,18 @@ def test_a_list_is_read_in_chunks(api: FakeApi, client: KubeClient) -> None:
     assert [request.query.get("continue") for request in api.requests] == [None, "2", "4"]
 
 
+def test_objects_come_one_after_another_and_the_next_chunk_only_when_it_is_their_turn(
+    api: FakeApi, client: KubeClient
+) -> None:
+    for number in range(3):
+        api.put(pod_path("default", f"p{number}"), {})
+    objects = client.each_object(pods_path(), chunk_size=2)
+    assert [next(objects)["metadata"]["name"] for _ in range(2)] == ["p0", "p1"]
+    assert len(api.requests) == 1
+    assert [item["metadata"]["name"] for item in objects] == ["p2"]
+    assert [request.query["limit"] for request in api.requests] == ["2", "2"]
+
+
 def test_a_list_from_the_cache_asks_for_version_zero_and_no_chunks(api: FakeApi, client: KubeClient) -> None:
     client.list_objects(pods_path(), field_selector="spec.nodeName=n1", from_cache=True)
     assert api.requests[0].query == {"resourceVersion": "0", "fieldSelector": "spec.nodeName=n1"}

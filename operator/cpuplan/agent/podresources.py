@@ -1,8 +1,10 @@
-"""What the kubelet assigned: devices, exclusive CPUs and claims per container, from its PodResources socket.
+"""What the kubelet assigned: devices and exclusive CPUs per container, from its PodResources socket.
 
 The answer has no pod UIDs, may list pods that ended (before Kubernetes 1.34), lists no ordinary init
 containers, repeats a device once per NUMA node and shows a pod before its devices are allocated. It is made
-into values here, as it is; who is meant is decided by the caller, who knows the live pods.
+into values here, as it is; who is meant is decided by the caller, who knows the live pods. Its NUMA nodes are left
+out (sysfs has them for all devices alike), and so are its resource claims: it shows all devices of a claim, which of
+them one container got stands only in the claim itself (`claims`).
 """
 
 from __future__ import annotations
@@ -39,30 +41,10 @@ class PodResourcesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AssignedDevice:
-    """A device of a device plugin; `numa_nodes` None = its plugin says nothing about them."""
+    """A device of a device plugin."""
 
     resource: str
     device_id: str
-    numa_nodes: frozenset[int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedDevice:
-    """A device of a DRA driver, named by driver, pool and device; with its CDI names."""
-
-    driver: str
-    pool: str
-    device: str
-    cdi_names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AssignedClaim:
-    """A resource claim that a container uses, with *all* devices of the claim."""
-
-    namespace: str
-    name: str
-    devices: tuple[ClaimedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +53,6 @@ class ContainerAssignment:
 
     devices: tuple[AssignedDevice, ...]
     cpu_ids: frozenset[int]
-    claims: tuple[AssignedClaim, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,33 +127,8 @@ def parse_assignments(answer: Message) -> Assignments:
 
 
 def _container(content: Any) -> ContainerAssignment:
-    nodes: dict[tuple[str, str], frozenset[int] | None] = {}
-    for entry in content.devices:
-        told = frozenset(node.ID for node in entry.topology.nodes) if entry.topology.nodes else None
-        for device_id in entry.device_ids:
-            key = (entry.resource_name, device_id)
-            known = nodes.get(key)
-            nodes[key] = told if known is None else known | (told or frozenset())
-    return ContainerAssignment(
-        devices=tuple(AssignedDevice(*key, numa_nodes) for key, numa_nodes in sorted(nodes.items())),
-        cpu_ids=_cpus(content.cpu_ids),
-        claims=tuple(
-            AssignedClaim(
-                claim.claim_namespace,
-                claim.claim_name,
-                tuple(
-                    ClaimedDevice(
-                        device.driver_name,
-                        device.pool_name,
-                        device.device_name,
-                        tuple(cdi.name for cdi in device.cdi_devices),
-                    )
-                    for device in claim.claim_resources
-                ),
-            )
-            for claim in content.dynamic_resources
-        ),
-    )
+    devices = {(entry.resource_name, device_id) for entry in content.devices for device_id in entry.device_ids}
+    return ContainerAssignment(tuple(AssignedDevice(*key) for key in sorted(devices)), _cpus(content.cpu_ids))
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
+from ..kube import injected
 from ..kube.annotations import HOSTFLAG
 from ..kube.pods import ContainerKind, Pod
-
-INIT_CONTAINER: Final = "cpuplan"
 
 MOST_DEVICES = 8
 """Device UUIDs that are kept, so that the annotation stays small."""
@@ -19,7 +18,7 @@ _FIRST_LINE_CHARACTERS = 80
 
 def hostflag_annotation(pod: Pod, boot_id: str) -> str | None:
     """The value of `cpuplan.dev/hostflag` that the pod should have; None without a verdict of this pod."""
-    container = pod.container(INIT_CONTAINER)
+    container = pod.container(injected.NAME)
     if container is not None and container.kind is ContainerKind.INIT and container.message:
         return verdict_json(container.message, pod.uid, boot_id)
     standing = pod.annotations.get(HOSTFLAG)

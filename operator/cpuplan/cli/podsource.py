@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..host.root import read_text
-from ..kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, plan_in
+from ..kube.annotations import MANAGED_SELECTOR, SETTING, plan_in
 from ..kube.errors import KubeError
 from ..kube.paths import pod_path, pods_path
 from ..model.errors import CpuPlanError
@@ -143,7 +143,7 @@ def _neighbours(client: KubeClient, plan: PodPlan) -> dict[str, ContainerPlan]:
         pods = client.list_objects(
             pods_path(),
             field_selector=f"spec.nodeName={plan.node}",
-            label_selector=f"{MANAGED_LABEL}={MANAGED_VALUE}",
+            label_selector=MANAGED_SELECTOR,
         ).items
     except KubeError:
         return {}

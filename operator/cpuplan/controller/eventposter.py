@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import quote
 
 from ..kube.client import KubeClient
 from ..kube.errors import ConflictError, ForbiddenError, NotFoundError
+from ..kube.paths import event_path, events_path
 from .announcements import Announcement, event_object, repeated_event
 
 LOG = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class EventPoster:
         event = event_object(announcement, instance=self._instance, now=now)
         is_posted = True
         try:
-            self._client.create(_events_path(announcement.namespace), event)
+            self._client.create(events_path(announcement.namespace), event)
         except ConflictError:
             is_posted = False  # an earlier process posted it
         except (NotFoundError, ForbiddenError) as error:
@@ -117,7 +117,7 @@ class EventPoster:
 
     def _repeat(self, announcement: Announcement, posted: _Posted, now: float) -> bool:
         """Whether the Event is still there and now counts one more."""
-        path = f"{_events_path(announcement.namespace)}/{announcement.event_name}"
+        path = event_path(announcement.namespace, announcement.event_name)
         try:
             self._client.merge_patch(path, repeated_event(count=posted.count + 1, now=now))
         except NotFoundError:
@@ -129,7 +129,3 @@ class EventPoster:
     def _forget_all_but(self, names: set[str]) -> None:
         for name in self._posted.keys() - names:
             del self._posted[name]
-
-
-def _events_path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"

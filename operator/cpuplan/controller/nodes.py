@@ -13,14 +13,13 @@ from ..kube.client import KubeClient
 from ..kube.errors import ForbiddenError
 from ..kube.paths import pods_path
 from .findings import is_of_other_boot
-from .listing import listed_objects
 from .observed import ObservedPod
 
 LOG = logging.getLogger(__name__)
 
 NODES_PATH = "/api/v1/nodes"
 
-PAGE_SIZE = 100
+CHUNK_SIZE = 100
 """Nodes per request: a node with many images listed has tens of kilobytes."""
 
 ASK_AGAIN_SECONDS = 30.0
@@ -65,9 +64,7 @@ class NodeKnowledge:
         if not self._may_read_nodes:
             return
         try:
-            found = dict(
-                _name_and_boot_id(node) for node in listed_objects(self._client, NODES_PATH, page_size=PAGE_SIZE)
-            )
+            found = dict(map(_name_and_boot_id, self._client.each_object(NODES_PATH, chunk_size=CHUNK_SIZE)))
         except ForbiddenError as error:
             self._without_nodes(error)
             return
@@ -108,7 +105,7 @@ class NodeKnowledge:
         """
         if self._agents_asked_at is None or now - self._agents_asked_at >= AGENTS_KNOWN_SECONDS:
             self._agents_asked_at = now
-            found = listed_objects(self._client, pods_path(self._namespace), label_selector=self._agent_selector)
+            found = self._client.each_object(pods_path(self._namespace), label_selector=self._agent_selector)
             self._agents = frozenset(str(pod["spec"].get("nodeName", "")) for pod in found if _is_running(pod))
         return self._agents
 

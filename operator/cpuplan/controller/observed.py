@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ..kube import injected
 from ..kube.annotations import HOSTFLAG, PLAN, SETTING, STATUS, WHY
+from ..kube.pods import MIRROR_ANNOTATION
 from ..model.errors import CpuPlanError
 from ..model.podplan import PodPlan
-
-RESERVED_NAME = "cpuplan"
-"""The injected init container and volume; a pod that has something else of this name is left alone."""
-
-PLAN_DIRECTORY = "/etc/cpuplan"
-"""Where the injected volume is mounted."""
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -208,7 +204,7 @@ def _injection(
 ) -> Injection:
     init_names = {container.get("name") for container in spec.get("initContainers") or ()}
     volumes = {volume.get("name"): volume for volume in spec.get("volumes") or ()}
-    is_there = RESERVED_NAME in init_names and "downwardAPI" in (volumes.get(RESERVED_NAME) or {})
+    is_there = injected.NAME in init_names and "downwardAPI" in (volumes.get(injected.NAME) or {})
     return Injection(
         is_there=is_there,
         was_due=not is_there and _was_created_with_setting(metadata, created_at),
@@ -221,14 +217,14 @@ def _obstacle(
 ) -> str:
     containers = spec.get("containers") or ()
     mounts = {mount.get("mountPath") for c in containers for mount in c.get("volumeMounts") or ()}
-    if "kubernetes.io/config.mirror" in annotations:
+    if MIRROR_ANNOTATION in annotations:
         return "it is a static pod"
     if (spec.get("os") or {}).get("name") == "windows":
         return "it is a Windows pod"
-    if RESERVED_NAME in init_names | {container.get("name") for container in containers}:
-        return f"it has a container of its own named {RESERVED_NAME}"
-    if RESERVED_NAME in volume_names:
-        return f"it has a volume of its own named {RESERVED_NAME}"
-    if PLAN_DIRECTORY in {str(path).rstrip("/") for path in mounts}:
-        return f"it has a mount of its own at {PLAN_DIRECTORY}"
+    if injected.NAME in init_names | {container.get("name") for container in containers}:
+        return f"it has a container of its own named {injected.NAME}"
+    if injected.NAME in volume_names:
+        return f"it has a volume of its own named {injected.NAME}"
+    if injected.PLAN_DIRECTORY in {str(path).rstrip("/") for path in mounts}:
+        return f"it has a mount of its own at {injected.PLAN_DIRECTORY}"
     return ""

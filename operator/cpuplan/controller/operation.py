@@ -15,21 +15,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..kube.annotations import MANAGED_LABEL, MANAGED_VALUE
+from ..kube.annotations import MANAGED_SELECTOR
 from ..kube.backoff import Backoff
 from ..kube.client import KubeClient
 from ..kube.errors import KubeError
 from ..kube.paths import pods_path
 from .book import PodBook
-from .listing import listed_objects
 from .metrics import OperatorMetrics
 from .observed import ObservedPod, observed_pod
 from .reconciler import Reconciler
 
 LOG = logging.getLogger(__name__)
-
-MANAGED_SELECTOR = f"{MANAGED_LABEL}={MANAGED_VALUE}"
-"""Selects planned pods on the server's side."""
 
 
 class LeadershipLostError(Exception):
@@ -126,7 +122,7 @@ class Operation:
                 await self._until_done(self._listing)
                 listed_at = self._clock()
                 continue
-            await self._pause(started)
+            await self._pause(started, listed_at + self._rhythm.resync_seconds)
 
     async def _until_done(self, work: Callable[[], Any]) -> None:
         """Repeats `work` until the API server lets it succeed."""
@@ -145,10 +141,11 @@ class Operation:
                 self._backoff.reset()
                 return
 
-    async def _pause(self, pass_started: float) -> None:
+    async def _pause(self, pass_started: float, listing_due: float) -> None:
+        """Waits for a change, at most until the next tick or listing; then until the next write is allowed."""
         try:
             # Not wait_for: its inner task would make kopf wait for it at the end.
-            async with asyncio.timeout(self._rhythm.tick_seconds):
+            async with asyncio.timeout(min(self._rhythm.tick_seconds, listing_due - self._clock())):
                 await self._changed.wait()
         except TimeoutError:
             return
@@ -173,7 +170,7 @@ class Operation:
 
     def _list(self) -> list[ObservedPod]:
         pods: list[ObservedPod] = []
-        for listed in listed_objects(self._client, pods_path(), label_selector=MANAGED_SELECTOR):
+        for listed in self._client.each_object(pods_path(), label_selector=MANAGED_SELECTOR):
             parsed = self._parsed(listed)
             pods.extend(() if parsed is None else (parsed,))
             self._beat_at = self._clock()

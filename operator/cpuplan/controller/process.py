@@ -22,7 +22,8 @@ import kopf
 import urllib3
 from kopf._core.engines.peering import Identity
 
-from ..kube.client import KubeClient
+from ..kube.annotations import MANAGED_SELECTOR
+from ..kube.client import CHUNK_SIZE, KubeClient
 from ..kube.connection import Connection, connect
 from ..process.endpoints import Answers, served
 from .access import needed_rights, require_rights
@@ -35,7 +36,7 @@ from .leader import Leadership, LeaseTerms
 from .logs import configure_logging
 from .metrics import OperatorMetrics
 from .nodes import NodeKnowledge
-from .operation import MANAGED_SELECTOR, Operation, Rhythm
+from .operation import Operation, Rhythm
 from .reconciler import Reconciler, Waits
 from .settings import OperatorSettings
 
@@ -79,7 +80,7 @@ def kopf_settings(*, source: random.Random | None = None) -> kopf.OperatorSettin
     """kopf as a watcher of planned pods and nothing else: no peering, no CRDs, no Events, no traces on pods."""
     settings = kopf.OperatorSettings()
     settings.watching.label_selectors["", "v1", "pods"] = MANAGED_SELECTOR
-    settings.watching.chunk_size = 250
+    settings.watching.chunk_size = CHUNK_SIZE
     settings.watching.server_timeout = (source or random).randint(*WATCH_SECONDS)
     settings.scanning.disabled = True
     settings.posting.enabled = False

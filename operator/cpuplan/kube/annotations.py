@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan, PodPlan
@@ -26,11 +26,11 @@ USABLE_CPUS: Final = PREFIX + "usable-cpus"
 WHY: Final = PREFIX + "why"
 PLAN: Final = PREFIX + "plan"
 HOSTFLAG: Final = PREFIX + "hostflag"
-PLAN_KEYS: Final = (STATUS, STEP_CPUS, RESULT_CPU, USABLE_CPUS, WHY, PLAN)
-AGENT_KEYS: Final = (*PLAN_KEYS, HOSTFLAG)
 
 MANAGED_LABEL: Final = PREFIX + "managed"
 MANAGED_VALUE: Final = "true"
+MANAGED_SELECTOR: Final = f"{MANAGED_LABEL}={MANAGED_VALUE}"
+"""Selects planned pods on the server's side."""
 
 MOST_BYTES: Final = 4096
 """All of our annotations of a pod together stay below this, so that no pod ever grows by us."""
@@ -99,12 +99,6 @@ def is_planned(annotations: Mapping[str, str]) -> bool:
 def setting_of(annotations: Mapping[str, str]) -> str:
     """The user's `step_thread_core`, unparsed; `off` where there is none."""
     return annotations.get(SETTING, "off")
-
-
-def pod_annotations(pod: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations of a pod as the API server sends it."""
-    metadata = pod.get("metadata") or {}
-    return dict(metadata.get("annotations") or {})
 
 
 def _steps(plan: ContainerPlan) -> str:

@@ -5,8 +5,10 @@ to repeat, with jittered back-off. Errors are those of `cpuplan.kube.errors`.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from urllib.parse import urlencode
 
 import urllib3
@@ -22,6 +24,9 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 
 READ_TIMEOUT_SECONDS = 20.0
 """Longest silence within an answer; lists of thousands of pods start to answer within a few."""
+
+CHUNK_SIZE = 250
+"""Objects per request of a long list: a few megabytes of pods of ten to twenty kilobytes."""
 
 _RETRIED_METHODS = frozenset({"GET", "PUT", "PATCH", "DELETE"})
 """Repeating these does no harm (PUT carries a resourceVersion); a POST is repeated only if it never arrived."""
@@ -93,7 +98,7 @@ class KubeClient:
         field_selector: str = "",
         label_selector: str = "",
         from_cache: bool = False,
-        chunk_size: int = 500,
+        chunk_size: int = CHUNK_SIZE,
     ) -> ObjectList:
         """All objects of a collection.
 
@@ -106,18 +111,26 @@ class KubeClient:
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector}
         query.update({"resourceVersion": "0"} if from_cache else {"limit": str(chunk_size)})
-        items: list[JsonObject] = []
+        chunks = list(self._chunks(path, query))
+        return ObjectList(tuple(item for chunk in chunks for item in chunk.items), chunks[-1].resource_version)
+
+    def each_object(self, path: str, *, label_selector: str = "", chunk_size: int = CHUNK_SIZE) -> Iterator[JsonObject]:
+        """All objects of a collection, one after another, with never more than one chunk in memory.
+
+        Raises (while it is iterated):
+            GoneError: the list took longer than the server keeps its continuation (five minutes).
+        """
+        chunks = self._chunks(path, {"labelSelector": label_selector, "limit": str(chunk_size)})
+        # chain and map let go of a chunk before they ask for the next; a loop's variable would hold it.
+        return chain.from_iterable(map(attrgetter("items"), chunks))
+
+    def _chunks(self, path: str, query: dict[str, str]) -> Iterator[ObjectList]:
         while True:
-            answer = self.get(path, query)
-            found = answer.get("items")
-            metadata = answer.get("metadata")
-            if not isinstance(metadata, dict) or not (found is None or isinstance(found, list)):
-                raise UnexpectedAnswerError(f"GET {path} was not answered with a list of objects")
-            items.extend(item for item in found or () if isinstance(item, dict))
-            continuation = metadata.get("continue")
-            if not continuation:
-                return ObjectList(tuple(items), str(metadata.get("resourceVersion", "")))
-            query["continue"] = str(continuation)
+            chunk, query["continue"] = _chunk(path, self.get(path, query))
+            yield chunk
+            del chunk
+            if not query["continue"]:
+                return
 
     def watch(
         self,
@@ -225,3 +238,12 @@ class KubeClient:
             raise ApiUnreachableError(
                 f"{method} {path} at {self._connection.base_url} got no answer: {cause_text(error)}"
             ) from error
+
+
+def _chunk(path: str, answer: JsonObject) -> tuple[ObjectList, str]:
+    """The objects of a list answer, and what to ask the next one with; empty when there is none."""
+    items, metadata = answer.get("items"), answer.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(items, list | None):
+        raise UnexpectedAnswerError(f"GET {path} was not answered with a list of objects")
+    objects = tuple(item for item in items or () if isinstance(item, dict))
+    return ObjectList(objects, str(metadata.get("resourceVersion", ""))), str(metadata.get("continue") or "")

@@ -24,8 +24,13 @@ def configmap_path(namespace: str, name: str) -> str:
 
 
 def events_path(namespace: str) -> str:
-    """The Events (events.k8s.io/v1) of a namespace."""
-    return f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+    """The Events (core/v1) of a namespace."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
+
+
+def event_path(namespace: str, name: str) -> str:
+    """One Event."""
+    return f"{events_path(namespace)}/{quote(name, safe='')}"
 
 
 def leases_path(namespace: str) -> str:

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from .annotations import MANAGED_LABEL, PREFIX, SETTING
 from .answers import JsonObject
 from .errors import UnexpectedAnswerError
 
-_MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-_STEP_KEY = "step_thread_core"
-_OWN_PREFIX = "cpuplan.dev/"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+"""On the API object of a static pod: the UID that the kubelet uses for it."""
 
 _MOST = 1 << 40
 """No node has this many CPUs or devices; larger text is not expanded into a number."""
@@ -137,16 +137,14 @@ def parse_pod(content: JsonObject) -> Pod:
         namespace=namespace,
         name=name,
         uid=uid,
-        cgroup_uid=annotations.get(_MIRROR_ANNOTATION) or uid,
+        cgroup_uid=annotations.get(MIRROR_ANNOTATION) or uid,
         resource_version=str(metadata.get("resourceVersion", "")),
         created=str(metadata.get("creationTimestamp", "")),
         node_name=str(spec.get("nodeName", "")),
         phase=str(status.get("phase", "")),
         is_deleting=bool(metadata.get("deletionTimestamp")),
-        annotations={
-            key: value for key, value in annotations.items() if key == _STEP_KEY or key.startswith(_OWN_PREFIX)
-        },
-        managed_label=_strings(metadata.get("labels")).get(f"{_OWN_PREFIX}managed"),
+        annotations={key: value for key, value in annotations.items() if key == SETTING or key.startswith(PREFIX)},
+        managed_label=_strings(metadata.get("labels")).get(MANAGED_LABEL),
         cpu_limit=_cpus(_mapping(_mapping(spec.get("resources")).get("limits")).get("cpu")),
         containers=_containers(spec, status),
         claim_names=_claim_names(spec, status),
