@@ -36,7 +36,7 @@ class Stage:
     is_leading: bool = True
     clock: Callable[[], float] = time.monotonic
 
-    def operation(self, *, resync_seconds: float = 3600) -> Operation:
+    def operation(self, *, resync_seconds: float = 3600, tick_seconds: float = 0.05) -> Operation:
         """An operation that waits for next to nothing."""
         reconciler = Reconciler(
             IndexStore(self.client, "cpuplan", "cpuplan"),
@@ -49,7 +49,7 @@ class Stage:
             self.client,
             reconciler,
             self.metrics,
-            rhythm=Rhythm(write_interval_seconds=0.01, tick_seconds=0.05, resync_seconds=resync_seconds),
+            rhythm=Rhythm(write_interval_seconds=0.01, tick_seconds=tick_seconds, resync_seconds=resync_seconds),
             is_leading=lambda: self.is_leading,
             backoff=Backoff(0.01, 0.01),
             clock=self.clock,
@@ -137,6 +137,11 @@ def test_a_deletion_that_the_watch_lost_is_found_by_the_next_listing(stage: Stag
         stage.api.remove(f"{PODS}/a")
         until(lambda: stage.indexed() == set())
         until(lambda: stage.value("missed_changes_total") == 1)
+
+
+def test_a_listing_does_not_wait_for_the_next_tick(stage: Stage) -> None:
+    with running(stage.operation(resync_seconds=0.05, tick_seconds=3600)):
+        until(lambda: stage.value("listings_total") >= 3)
 
 
 def test_a_quiet_cluster_is_not_written_to(stage: Stage) -> None:

@@ -1,29 +1,25 @@
 """The operator as a process against a real API server, with the rights of the chart and no others."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 
 from cpuplan.cli.main import main
+from cpuplan.kube import client
 from cpuplan.kube.annotations import annotations_of
 from tests.apiserver import ApiServer, running_api_server
 from tests.controller.conftest import until
 from tests.controller.pods import pod_plan
-from tests.fakeapi import FakeApi
-from tests.processes import running_process
+from tests.controller.process import NAMESPACE, ROOT, running_operator
 
-ROOT = Path(__file__).parents[2]
-NAMESPACE = "cpuplan"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTIONS = {
     "ClusterRole": f"{RBAC}/clusterroles",
@@ -31,6 +27,7 @@ COLLECTIONS = {
     "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
 }
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 MERGE = "application/merge-patch+json"
 AUDIT_POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
 
@@ -75,15 +72,23 @@ class Cluster:
 
     def holder(self, lease: str) -> str:
         """Who holds the Lease."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lease}"
-        answer = self.server.call("GET", path)
+        answer = self.server.call("GET", f"{LEASES}/{lease}")
         return str(answer.body["spec"]["holderIdentity"]) if answer.status == 200 else ""
+
+    def lease(self, name: str, *, holder: str, seconds: int) -> None:
+        """A Lease that somebody holds."""
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+        self.server.must("POST", LEASES, {"metadata": {"name": name}, "spec": spec})
 
     def requests(self) -> list[dict[str, Any]]:
         """What the operator's account asked the API server so far."""
         account = f"system:serviceaccount:{NAMESPACE}:cpuplan-operator"
         lines = [json.loads(line) for line in self.audit_log.read_text().splitlines()]
         return [line for line in lines if line["user"]["username"] == account]
+
+    def watch_count(self) -> int:
+        """How many watches the operator's account has opened so far."""
+        return sum(line["verb"] == "watch" and line["stage"] == "ResponseStarted" for line in self.requests())
 
 
 @pytest.fixture(scope="module")
@@ -102,33 +107,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield Cluster(server, kubeconfig, folder / "audit.log")
 
 
-def command(cluster: Cluster, name: str, *, identity: str = "operator-0") -> list[str]:
-    """The operator with a ConfigMap and a Lease of that name, under a user without a name, as in a container."""
-    python = f"{ROOT / 'operator'}{os.pathsep}{ROOT}"
-    flags = [
-        *("--namespace", NAMESPACE, "--configmap", name, "--lease", name, "--identity", identity),
-        *("--kubeconfig", str(cluster.kubeconfig), "--metrics-address", "127.0.0.1:0"),
-        *("--write-interval-seconds", "0.1", "--lease-seconds", "3"),
-    ]
-    nameless = "import pwd; pwd.getpwuid = {}.__getitem__"
-    start = f"{nameless}; import sys; from cpuplan.cli.main import main; sys.exit(main())"
-    unset = [f"--unset={variable}" for variable in ("LOGNAME", "USER", "LNAME", "USERNAME")]
-    return ["env", *unset, f"PYTHONPATH={python}", sys.executable, "-W", "error", "-c", start, "operator", *flags]
-
-
-@contextmanager
-def running(
-    cluster: Cluster, name: str, log: Path, *, identity: str = "operator-0"
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The operator at work."""
-    with running_process(command(cluster, name, identity=identity), log) as process:
-        yield process
-
-
-def test_pods_are_followed_from_their_plan_to_their_end(cluster: Cluster, tmp_path: Path) -> None:
+def test_pods_are_followed_from_their_plan_to_their_end_and_never_written(cluster: Cluster, tmp_path: Path) -> None:
     cluster.pod("follow", "early")
     cluster.plan("follow", "early")
-    with running(cluster, "follow", tmp_path / "log"):
+    with running_operator(cluster.kubeconfig, "follow", tmp_path / "log"):
         until(lambda: "follow/early" in cluster.indexed("follow"))
         cluster.pod("follow", "late")
         cluster.plan("follow", "late")
@@ -142,19 +124,11 @@ def test_pods_are_followed_from_their_plan_to_their_end(cluster: Cluster, tmp_pa
         options = {"gracePeriodSeconds": 0}
         cluster.server.must("DELETE", "/api/v1/namespaces/follow/pods/late", options)
         until(lambda: not any(name.startswith("follow/") for name in cluster.indexed("follow")))
+        until(lambda: cluster.watch_count() > 0)
     reasons = cluster.events("follow")
     assert reasons == ["InitContainerMissing", "InitContainerMissing", "PlanChanged", "PlanMade", "PlanMade"]
-
-
-def test_pods_are_selected_by_the_server_and_never_written(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.pod("selected", "llm-0")
-    cluster.plan("selected", "llm-0")
-    with running(cluster, "selected", tmp_path / "log"):
-        until(lambda: "selected/llm-0" in cluster.indexed("selected"))
-        until(lambda: any(line["verb"] == "watch" for line in cluster.requests()))
     requests = cluster.requests()
     of_all_pods = [line["requestURI"] for line in requests if line["requestURI"].startswith("/api/v1/pods")]
-    assert of_all_pods
     assert all("labelSelector=cpuplan.dev" in address for address in of_all_pods)
     written = {line["objectRef"]["resource"] for line in requests if line["verb"] not in ("get", "list", "watch")}
     assert written == {"configmaps", "events", "leases", "selfsubjectaccessreviews"}
@@ -166,12 +140,12 @@ def test_a_kill_changes_nothing_and_a_restart_finds_everything_in_place(cluster:
     cluster.plan("killed", "llm-0")
     path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/killed"
     pod_path = "/api/v1/namespaces/killed/pods/llm-0"
-    with running(cluster, "killed", tmp_path / "log") as process:
+    with running_operator(cluster.kubeconfig, "killed", tmp_path / "log") as process:
         until(lambda: cluster.events("killed") == ["InitContainerMissing", "PlanMade"])
         process.kill()
         process.wait()
     before = cluster.server.must("GET", path), cluster.server.must("GET", pod_path)
-    with running(cluster, "killed", tmp_path / "log-2"):
+    with running_operator(cluster.kubeconfig, "killed", tmp_path / "log-2"):
         posts = [f"/api/v1/namespaces/killed/events {code}" for code in (201, 201, 409, 409)]
         until(lambda: event_posts(cluster, "killed") == posts)
     assert (cluster.server.must("GET", path), cluster.server.must("GET", pod_path)) == before
@@ -186,31 +160,54 @@ def event_posts(cluster: Cluster, namespace: str) -> list[str]:
     )
 
 
+def test_a_killed_leader_is_followed_by_the_one_that_stands_by(cluster: Cluster, tmp_path: Path) -> None:
+    names = ("operator-0", "operator-1")
+    cluster.pod("takeover", "before")
+    cluster.plan("takeover", "before")
+    with ExitStack() as stack:
+        processes = {
+            name: stack.enter_context(running_operator(cluster.kubeconfig, "takeover", tmp_path / name, identity=name))
+            for name in names
+        }
+        until(lambda: cluster.events("takeover") == ["InitContainerMissing", "PlanMade"])
+        killed = cluster.holder("takeover")
+        (follower,) = set(names) - {killed}
+        until(lambda: f"standing by lease=cpuplan/takeover identity={follower}" in (tmp_path / follower).read_text())
+        processes[killed].kill()
+        processes[killed].wait()
+        cluster.pod("takeover", "after")
+        cluster.plan("takeover", "after")
+        until(lambda: cluster.indexed("takeover").keys() >= {"takeover/before", "takeover/after"})
+        assert cluster.holder("takeover") == follower
+        until(lambda: cluster.events("takeover").count("PlanMade") == 2)
+    assert cluster.events("takeover") == ["InitContainerMissing", "InitContainerMissing", "PlanMade", "PlanMade"]
+
+
 def test_sigterm_ends_the_process_in_order_and_gives_the_lease_back(cluster: Cluster, tmp_path: Path) -> None:
-    with running(cluster, "ended", tmp_path / "log") as process:
-        until(lambda: cluster.holder("ended") == "operator-0" and (tmp_path / "log").read_text().count("listed") == 1)
+    watches_before = cluster.watch_count()
+    with running_operator(cluster.kubeconfig, "ended", tmp_path / "log") as process:
+        until(lambda: cluster.watch_count() > watches_before)
+        assert cluster.holder("ended") == "operator-0"
         process.terminate()
         assert process.wait(20) == 0
     assert cluster.holder("ended") == ""
 
 
 def test_a_process_that_stands_by_ends_at_once_when_told(cluster: Cluster, tmp_path: Path) -> None:
-    with running(cluster, "standby", tmp_path / "log"):
-        until(lambda: cluster.holder("standby") == "operator-0")
-        with running(cluster, "standby", tmp_path / "log-2", identity="operator-1") as second:
-            until(lambda: "standing by" in (tmp_path / "log-2").read_text())
-            second.terminate()
-            assert second.wait(20) == 0
-    assert "holder=operator-0" in (tmp_path / "log-2").read_text()
+    cluster.lease("standby", holder="operator-1", seconds=60)
+    with running_operator(cluster.kubeconfig, "standby", tmp_path / "log") as process:
+        until(lambda: "holder=operator-1" in (tmp_path / "log").read_text())
+        process.terminate()
+        assert process.wait(20) == 0
+    assert cluster.holder("standby") == "operator-1"
 
 
 def test_the_loss_of_the_lease_ends_the_process(cluster: Cluster, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/lost"
     taken = {"spec": {"holderIdentity": "operator-1", "leaseDurationSeconds": 60}}
-    with running(cluster, "lost", log) as process:
+    with running_operator(cluster.kubeconfig, "lost", log) as process:
         until(lambda: cluster.holder("lost") == "operator-0")
-        cluster.server.must("PATCH", path, taken, content_type=MERGE)
+        cluster.server.must("PATCH", f"{LEASES}/lost", taken, content_type=MERGE)
         assert process.wait(20) == 1
     assert "lease cpuplan/lost is held by operator-1 now" in log.read_text()
     assert cluster.holder("lost") == "operator-1"
@@ -235,8 +232,9 @@ def test_a_missing_kubeconfig_ends_the_process_with_one_sentence(
 
 
 def test_an_api_server_that_does_not_answer_ends_the_process_with_one_sentence(
-    api: FakeApi, kubeconfig: Path, capsys: pytest.CaptureFixture[str], restored_logging: None
+    kubeconfig: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, restored_logging: None
 ) -> None:
+    monkeypatch.setattr(client, "default_retries", lambda: urllib3.Retry(total=0))
     nobody = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:9", kubeconfig.read_text())
     kubeconfig.write_text(nobody)
     assert main(["operator", "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)]) == 1

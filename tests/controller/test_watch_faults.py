@@ -1,0 +1,61 @@
+"""The operator as a process while its watch fails: what kopf survives, and what ends the process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controller.conftest import until
+from tests.controller.pods import planned
+from tests.controller.process import NAMESPACE, running_operator
+from tests.fakeapi import FakeApi
+
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cpuplan"
+PODS = "/api/v1/namespaces/demo/pods"
+
+
+@pytest.fixture
+def api(api: FakeApi) -> FakeApi:
+    """A cluster with one node and two planned pods."""
+    api.put("/api/v1/nodes/gpu-1", {"status": {}})
+    api.put(f"{PODS}/stays", planned("stays"))
+    api.put(f"{PODS}/goes", planned("goes"))
+    return api
+
+
+def indexed(api: FakeApi) -> set[str]:
+    """The pods in the index."""
+    stored: dict[str, Any] = api.object(f"/api/v1/namespaces/{NAMESPACE}/configmaps/cpuplan") or {}
+    return {name for text in stored.get("data", {}).values() for name in json.loads(text)}
+
+
+def test_a_watch_that_is_too_old_is_opened_anew_and_the_next_listing_finds_what_it_lost(
+    api: FakeApi, kubeconfig: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with running_operator(kubeconfig, "cpuplan", log, "--resync-seconds", "0.5"):
+        api.wait_for_watches(limit_seconds=20)
+        until(lambda: indexed(api) == {"demo/stays", "demo/goes"})
+        api.freeze_watches()
+        api.remove(f"{PODS}/goes")
+        api.expire_history()
+        api.thaw_watches_of_the_future_only()
+        api.send_status_in_watches(410, "Expired")
+        until(lambda: len([r for r in api.requests_of("GET", "/api/v1/pods") if r.is_watch]) == 2)
+        api.put(f"{PODS}/comes", planned("comes"))
+        until(lambda: indexed(api) == {"demo/stays", "demo/comes"})
+        until(lambda: "missed_changes=1" in log.read_text())
+
+
+def test_an_error_in_the_watch_ends_the_process_in_order(api: FakeApi, kubeconfig: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running_operator(kubeconfig, "cpuplan", log) as process:
+        api.wait_for_watches(limit_seconds=20)
+        until(lambda: indexed(api) == {"demo/stays", "demo/goes"})
+        api.send_status_in_watches(500, "InternalError")
+        assert process.wait(20) == 1
+    assert "ERROR cpuplan.controller.process the watch of pods ended: " in log.read_text()
+    lease = api.object(LEASE)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
