@@ -1,40 +1,20 @@
-"""An API server of our own for tests: objects in memory, real HTTP on loopback, faults on request.
+"""The API server in memory: what a test does to it and asks of it, and its answers (longer than most: one object)."""
 
-It knows any collection under /api/v1 and /apis/GROUP/VERSION: create, get, replace, merge-patch, delete, list
-(with selectors, chunks and resourceVersion) and watch (with bookmarks and a history that can expire). What a
-test wants to go wrong it asks for: `fail`, `expire_history`, `freeze_watches`, `send_in_watches`,
-`break_watches`.
-"""
+from __future__ import annotations
 
 import copy
 import itertools
 import json
-import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import parse_qs, urlsplit
+from typing import Self
 
-JsonObject = dict[str, Any]
-
-_PATH = re.compile(
-    r"/(?P<group>api/v1|apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+)(?=/[a-z]))?"
-    r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+))?(?P<status>/status)?"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One request as it arrived."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    body: Any
-    headers: dict[str, str]
+from tests.fakeapi.discovery import discovered
+from tests.fakeapi.objects import PATH, JsonObject, Key, collection_of, key_of, merged, selector_of, status_body
+from tests.fakeapi.serving import Answer, Request, Watch, handler_of
 
 
 @dataclass(slots=True)
@@ -48,35 +28,25 @@ class _Fault:
     body: bytes | None
 
 
-@dataclass(slots=True, eq=False)
-class _Watch:
-    namespace: str | None
-    collection: str
-    matches: Callable[[JsonObject], bool]
-    outbox: list[bytes] = field(default_factory=list)
-    ended: bool = False
-    broken: bool = False
-
-
 class FakeApi:
     """The server; use as a context manager. Every method may be called while requests run."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self._changed = threading.Condition()
-        self._objects: dict[tuple[str, str | None, str], JsonObject] = {}
+        self._objects: dict[Key, JsonObject] = {}
         self._history: list[tuple[int, str, str, JsonObject]] = []
         self._oldest_kept = 0
         self._versions = itertools.count(1000)
         self._version = next(self._versions)
         self._uids = itertools.count(1)
         self._faults: list[_Fault] = []
-        self._watches: list[_Watch] = []
+        self._watches: list[Watch] = []
         self._frozen = False
         self._stopped = False
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -121,7 +91,7 @@ class FakeApi:
     def patch(self, path: str, content: JsonObject) -> JsonObject:
         """Merge-patches the object at `path`, as somebody else would; watches see it."""
         with self._changed:
-            return copy.deepcopy(self._store(path, _merged(self._objects[_key(path)], content)))
+            return copy.deepcopy(self._store(path, merged(self._objects[key_of(path)], content)))
 
     def remove(self, path: str) -> None:
         """Deletes the object at `path`; watches see it."""
@@ -131,7 +101,7 @@ class FakeApi:
     def object(self, path: str) -> JsonObject | None:
         """A copy of the object at `path`, None when there is none."""
         with self._changed:
-            return copy.deepcopy(self._objects.get(_key(path)))
+            return copy.deepcopy(self._objects.get(key_of(path)))
 
     # What goes wrong.
 
@@ -213,22 +183,19 @@ class FakeApi:
 
     # The server's side.
 
-    def answer(self, request: Request) -> tuple[int, dict[str, str], bytes] | _Watch:
+    def answer(self, request: Request) -> Answer | Watch:
         """The answer to a request: status, headers and body, or an open watch."""
         with self._changed:
             self.requests.append(request)
             self._changed.notify_all()
-            is_watch = request.query.get("watch") in ("1", "true")
-            fault = next((f for f in self._faults if _applies(f, request, is_watch)), None)
+            fault = next((f for f in self._faults if _applies(f, request)), None)
             if fault is not None:
                 fault.times -= 1
-                body = _status(fault.code, "Test") if fault.body is None else fault.body
-                return fault.code, fault.headers, body
-            if is_watch:
-                return self._open_watch(request)
-            return self._serve(request)
+                body = status_body(fault.code, "Test") if fault.body is None else fault.body
+                return Answer(fault.code, body, fault.headers)
+            return self._open_watch(request) if request.is_watch else discovered(request) or self._serve(request)
 
-    def next_lines(self, watch: _Watch) -> bytes | None:
+    def next_lines(self, watch: Watch) -> bytes | None:
         """What to send next in a watch (waits for it); None at its end."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or watch.ended or (bool(watch.outbox) and not self._frozen))
@@ -238,54 +205,54 @@ class FakeApi:
                 return lines
             return None
 
-    def forget_watch(self, watch: _Watch) -> None:
+    def forget_watch(self, watch: Watch) -> None:
         """Called when a watch's connection is gone."""
         with self._changed:
             self._watches.remove(watch)
             self._changed.notify_all()
 
-    def _serve(self, request: Request) -> tuple[int, dict[str, str], bytes]:
-        match = _PATH.fullmatch(request.path)
+    def _serve(self, request: Request) -> Answer:
+        match = PATH.fullmatch(request.path)
         if match is None:
-            return 404, {}, _status(404, "NotFound")
+            return _refusal(404, "NotFound")
         if match["name"] is None:
             if request.method == "POST":
                 return self._create(request)
             return self._list(request, match["namespace"])
-        stored = self._objects.get(_key(request.path))
+        stored = self._objects.get(key_of(request.path))
         if stored is None:
-            return 404, {}, _status(404, "NotFound")
+            return _refusal(404, "NotFound")
         if request.method == "DELETE":
             self._remove(request.path)
         elif request.method in ("PATCH", "PUT"):
             return self._write(request, stored)
-        return 200, {}, json.dumps(stored).encode()
+        return Answer(200, json.dumps(stored).encode())
 
-    def _write(self, request: Request, stored: JsonObject) -> tuple[int, dict[str, str], bytes]:
+    def _write(self, request: Request, stored: JsonObject) -> Answer:
         if request.method == "PATCH":
             if request.headers.get("content-type") != "application/merge-patch+json":
-                return 415, {}, _status(415, "UnsupportedMediaType")
-            return 200, {}, json.dumps(self._store(request.path, _merged(stored, request.body))).encode()
+                return _refusal(415, "UnsupportedMediaType")
+            return Answer(200, json.dumps(self._store(request.path, merged(stored, request.body))).encode())
         wanted = request.body.get("metadata", {}).get("resourceVersion")
         if wanted not in (None, stored["metadata"]["resourceVersion"]):
-            return 409, {}, _status(409, "Conflict")
-        return 200, {}, json.dumps(self._store(request.path, request.body)).encode()
+            return _refusal(409, "Conflict")
+        return Answer(200, json.dumps(self._store(request.path, request.body)).encode())
 
-    def _create(self, request: Request) -> tuple[int, dict[str, str], bytes]:
+    def _create(self, request: Request) -> Answer:
         metadata = request.body.setdefault("metadata", {})
         if "name" not in metadata:
             metadata["name"] = f"{metadata.get('generateName', '')}{next(self._uids)}"
         path = f"{request.path}/{metadata['name']}"
-        if _key(path) in self._objects:
-            return 409, {}, _status(409, "AlreadyExists")
-        return 201, {}, json.dumps(self._store(path, request.body)).encode()
+        if key_of(path) in self._objects:
+            return _refusal(409, "AlreadyExists")
+        return Answer(201, json.dumps(self._store(path, request.body)).encode())
 
-    def _list(self, request: Request, namespace: str | None) -> tuple[int, dict[str, str], bytes]:
-        matches = _selector(request.query)
+    def _list(self, request: Request, namespace: str | None) -> Answer:
+        matches = selector_of(request.query)
         found = [
             stored
             for (collection, stored_namespace, _), stored in sorted(self._objects.items(), key=str)
-            if collection == _collection(request.path) and namespace in (None, stored_namespace) and matches(stored)
+            if collection == collection_of(request.path) and namespace in (None, stored_namespace) and matches(stored)
         ]
         start = int(request.query.get("continue", "0"))
         limit = int(request.query.get("limit", "0")) or len(found)
@@ -293,19 +260,19 @@ class FakeApi:
         if start + limit < len(found):
             metadata["continue"] = str(start + limit)
         answer = {"kind": "List", "metadata": metadata, "items": found[start : start + limit]}
-        return 200, {}, json.dumps(answer).encode()
+        return Answer(200, json.dumps(answer).encode())
 
-    def _open_watch(self, request: Request) -> tuple[int, dict[str, str], bytes] | _Watch:
-        match = _PATH.fullmatch(request.path)
+    def _open_watch(self, request: Request) -> Answer | Watch:
+        match = PATH.fullmatch(request.path)
         if match is None:
-            return 404, {}, _status(404, "NotFound")
+            return _refusal(404, "NotFound")
         since = int(request.query.get("resourceVersion", "0"))
         if since < self._oldest_kept:
-            return 410, {}, _status(410, "Expired")
-        watch = _Watch(match["namespace"], _collection(request.path), _selector(request.query))
+            return _refusal(410, "Expired")
+        watch = Watch(match["namespace"], collection_of(request.path), selector_of(request.query))
         for version, collection, kind, stored in self._history:
             if version > since:
-                _deliver(watch, collection, kind, stored)
+                watch.deliver(collection, kind, stored)
         self._watches.append(watch)
         self._changed.notify_all()
         return watch
@@ -316,7 +283,7 @@ class FakeApi:
         self.send_in_watches(json.dumps(bookmark).encode())
 
     def _store(self, path: str, content: JsonObject) -> JsonObject:
-        key = _key(path)
+        key = key_of(path)
         before = self._objects.get(key)
         stored = copy.deepcopy(content)
         self._version = next(self._versions)
@@ -331,135 +298,27 @@ class FakeApi:
         return stored
 
     def _remove(self, path: str) -> None:
-        stored = copy.deepcopy(self._objects.pop(_key(path)))
+        stored = copy.deepcopy(self._objects.pop(key_of(path)))
         self._version = next(self._versions)
         stored["metadata"]["resourceVersion"] = str(self._version)
-        self._announce(_key(path)[0], "DELETED", stored)
+        self._announce(key_of(path)[0], "DELETED", stored)
 
     def _announce(self, collection: str, kind: str, stored: JsonObject) -> None:
         content = copy.deepcopy(stored)
         self._history.append((self._version, collection, kind, content))
         for watch in self._watches:
-            _deliver(watch, collection, kind, content)
+            watch.deliver(collection, kind, content)
         self._changed.notify_all()
 
 
-def _deliver(watch: _Watch, collection: str, kind: str, stored: JsonObject) -> None:
-    namespace = stored["metadata"].get("namespace")
-    if watch.collection == collection and watch.namespace in (None, namespace) and watch.matches(stored):
-        watch.outbox.append(json.dumps({"type": kind, "object": stored}).encode() + b"\n")
-
-
-def _applies(fault: _Fault, request: Request, is_watch: bool) -> bool:
+def _applies(fault: _Fault, request: Request) -> bool:
     return (
         fault.times > 0
         and fault.method in (None, request.method)
         and fault.path_part in request.path
-        and fault.watch in (None, is_watch)
+        and fault.watch in (None, request.is_watch)
     )
 
 
-def _collection(path: str) -> str:
-    match = _PATH.fullmatch(path)
-    assert match is not None, path
-    return f"{match['group']}/{match['plural']}"
-
-
-def _key(path: str) -> tuple[str, str | None, str]:
-    match = _PATH.fullmatch(path)
-    assert match is not None, path
-    assert match["name"] is not None, path
-    return _collection(path), match["namespace"], match["name"]
-
-
-def _selector(query: dict[str, str]) -> Callable[[JsonObject], bool]:
-    fields = dict(part.split("=", 1) for part in query.get("fieldSelector", "").split(",") if part)
-    labels = [part.partition("=") for part in query.get("labelSelector", "").split(",") if part]
-
-    def matches(stored: JsonObject) -> bool:
-        own = stored.get("metadata", {}).get("labels", {})
-        return all(str(_field(stored, path)) == value for path, value in fields.items()) and all(
-            key in own and (not sign or own[key] == value) for key, sign, value in labels
-        )
-
-    return matches
-
-
-def _field(stored: JsonObject, path: str) -> Any:
-    value: Any = stored
-    for part in path.split("."):
-        value = value.get(part, "")
-    return value
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
-
-
-def _status(code: int, reason: str) -> bytes:
-    status = {"kind": "Status", "status": "Failure", "code": code, "reason": reason}
-    return json.dumps({**status, "message": f"test: {reason}"}).encode()
-
-
-def _handler(api: FakeApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        timeout = 60
-
-        def _handle(self) -> None:
-            parts = urlsplit(self.path)
-            length = int(self.headers.get("content-length") or 0)
-            content = self.rfile.read(length)
-            request = Request(
-                self.command,
-                parts.path,
-                {key: values[-1] for key, values in parse_qs(parts.query).items()},
-                json.loads(content) if content else None,
-                {key.lower(): value for key, value in self.headers.items()},
-            )
-            answer = api.answer(request)
-            if isinstance(answer, _Watch):
-                self._stream(answer)
-                return
-            code, headers, body = answer
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            for key, value in headers.items():
-                self.send_header(key, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - names of http.server
-
-        def _stream(self, watch: _Watch) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Transfer-Encoding", "chunked")
-            self.end_headers()
-            try:
-                self.wfile.flush()
-                while (lines := api.next_lines(watch)) is not None:
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(lines), lines))
-                    self.wfile.flush()
-                if not watch.broken:
-                    self.wfile.write(b"0\r\n\r\n")
-            except OSError:
-                pass
-            finally:
-                api.forget_watch(watch)
-                self.close_connection = True
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+def _refusal(code: int, reason: str) -> Answer:
+    return Answer(code, status_body(code, reason))
