@@ -151,28 +151,32 @@ class HostFlagCore(HostPage):
     # ---- failing ----
 
     def fail_all(self, value: int) -> bool:
-        """Fails round value and all before it: a failed reply, then the release.
+        """Fails round value and all before it.
 
-        Waits at most 10 ms for the consumer of what is released, and at most 10 ms for an earlier claimant.
+        1. Wait until what is claimed is released and what is released is consumed, at most 10 ms each.
+        2. Claim the round after claimed: as claimed never moves back, that succeeds only if it has not moved since 1,
+           so nobody writes a reply and none is unread. Else back to 1.
+        3. Claim value, write the failed reply, release value.
+
+        A claimant that is still at it after 10 ms is taken for dead: one that only stands still must be ended first.
 
         Returns:
             True if this call decided the round; False if it was claimed, or the object is closed or inherited.
         """
         round_number = operator.index(value) & _M32
-        if self.page == 0 or self._is_inherited() or self.taken(round_number):
+        if self.page == 0 or self._is_inherited():
             return False
-        released = self._load(self.released_host)
-        self._ends_within_grace(self.consumed_host, released)
-        return bool(
-            self.lib.dsv41_hf_fail_release(
-                self.claimed_host,
-                self.released_host,
-                round_number,
-                self.reply_host,
-                self.reply_bytes,
-                self.fail_status,
-            )
-        )
+        while is_ahead(round_number, claimed := self._load(self.claimed_host)):
+            self._ends_within_grace(self.released_host, claimed)
+            self._ends_within_grace(self.consumed_host, self._load(self.released_host))
+            following = (claimed + 1) & _M32
+            if self._claim(following):
+                if following != round_number and not self._claim(round_number):
+                    return False  # another failing call took this one for dead, and has gone further
+                self._write_failed_reply(self.reply_bytes, self.fail_status)
+                self.release(round_number)
+                return True
+        return False
 
     def fail_ahead(self) -> bool:
         """Fails every pending and later round at once: the proxy is dead, or this process exits.
@@ -325,6 +329,9 @@ class HostFlagCore(HostPage):
         }
 
     # ---- inside ----
+
+    def _claim(self, round_number: int) -> bool:
+        return bool(self._short.dsv41_hf_claim(self.claimed_host, round_number))
 
     def _write_failed_reply(self, size: int, status: int) -> None:
         """The same bytes as the C library's failed reply; the status goes first, the rest is zero."""
