@@ -1,5 +1,7 @@
 """Which ConfigMap holds which node: stable, bounded, the same for the same cluster."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,8 +57,16 @@ def test_a_node_larger_than_a_configmap_is_shared_among_several() -> None:
     assert names_of(packed) == {"cpuplan": ["big"], "cpuplan-1": ["big"], "cpuplan-2": ["big"], "cpuplan-3": ["big"]}
 
 
+@given(sizes=st.lists(st.integers(0, 60), max_size=8))
+def test_no_share_is_larger_than_it_may_be_unless_its_only_entry_is(sizes: list[int]) -> None:
+    entries = [f'"p{number}":"{"x" * size}"' for number, size in enumerate(sizes)]
+    shares = node_shares("node", entries, most_bytes=80)
+    assert [share for share in shares if share.size_bytes > 80 and len(json.loads(share.text)) > 1] == []
+    assert [key for share in shares for key in json.loads(share.text)] == [f"p{number}" for number in range(len(sizes))]
+
+
 def test_a_nodes_entries_are_members_of_one_json_object_in_order() -> None:
-    assert node_shares("n", ['"b":2', '"a":1']) == [Share("n", '{"a":1,"b":2}')]
+    assert node_shares("n", ['"b":2', '"a":1']) == [Share("n", '{\n"a":1,\n"b":2\n}\n')]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,13 @@ import urllib3
 import yaml
 
 from cpuplan.cli.main import main
+from cpuplan.controller.observed import observed_pod
+from cpuplan.controller.packing import node_shares
 from cpuplan.kube import client
 from cpuplan.kube.annotations import annotations_of
 from tests.apiserver import ApiServer, running_api_server
 from tests.controller.conftest import until
-from tests.controller.pods import pod_plan
+from tests.controller.pods import planned, pod_plan
 from tests.controller.process import NAMESPACE, ROOT, running_operator
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -133,6 +135,16 @@ def test_pods_are_followed_from_their_plan_to_their_end_and_never_written(cluste
     written = {line["objectRef"]["resource"] for line in requests if line["verb"] not in ("get", "list", "watch")}
     assert written == {"configmaps", "events", "leases", "selfsubjectaccessreviews"}
     assert [line["requestURI"] for line in requests if line["responseStatus"]["code"] == 403] == []
+
+
+def test_kubectl_shows_the_index_with_one_pod_per_line(cluster: Cluster) -> None:
+    entries = [observed_pod(planned(name)).index_entry for name in ("a", "b")]
+    data = {share.node: share.text for share in node_shares("gpu-1", entries)}
+    cluster.server.must("POST", f"/api/v1/namespaces/{NAMESPACE}/configmaps", {"metadata": {"name": "x"}, "data": data})
+    shown = cluster.server.kubectl("get", "configmap", "x", "-n", NAMESPACE, "-o", "yaml").stdout.splitlines()
+    assert shown[1:4] == ["data:", "  gpu-1: |", "    {"]
+    assert [line[:20] for line in shown[4:6]] == ['    "demo/a":{"statu', '    "demo/b":{"statu']
+    assert shown[6] == "    }"
 
 
 def test_a_kill_changes_nothing_and_a_restart_finds_everything_in_place(cluster: Cluster, tmp_path: Path) -> None:

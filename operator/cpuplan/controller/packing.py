@@ -11,6 +11,8 @@ from dataclasses import dataclass
 MOST_DATA_BYTES = 448 << 10
 """Keys and values of one ConfigMap. JSON escapes quotes: 448 KiB of plans are below 512 KiB in any encoding."""
 
+_BETWEEN = ",\n"
+
 NodeTexts = Mapping[str, str]
 """The data of one ConfigMap: node name to JSON text."""
 
@@ -31,23 +33,29 @@ class Share:
 def node_shares(node: str, entries: Iterable[str], *, most_bytes: int = MOST_DATA_BYTES) -> list[Share]:
     """One node's plans as JSON objects, in as many shares as are needed to keep each within `most_bytes`.
 
+    One entry per line, nothing after its comma: kubectl prints such a text as it is, and folds any other.
+
     Args:
         entries: members of a JSON object, each as `"key":value`.
     """
     shares: list[Share] = []
     held: list[str] = []
     held_bytes = 0
-    room = most_bytes - len(node) - len("{}")
+    room = most_bytes - len(node) - len(_object_of([]))
     for entry in sorted(entries):
-        entry_bytes = len(entry.encode()) + len(",")
+        entry_bytes = len(entry.encode()) + len(_BETWEEN)
         if held and held_bytes + entry_bytes > room:
-            shares.append(Share(node, "{" + ",".join(held) + "}"))
+            shares.append(Share(node, _object_of(held)))
             held, held_bytes = [], 0
         held.append(entry)
         held_bytes += entry_bytes
     if held:
-        shares.append(Share(node, "{" + ",".join(held) + "}"))
+        shares.append(Share(node, _object_of(held)))
     return shares
+
+
+def _object_of(entries: Sequence[str]) -> str:
+    return "{\n" + _BETWEEN.join(entries) + "\n}\n"
 
 
 def configmap_name(base: str, number: int) -> str:
