@@ -2,7 +2,9 @@
 
 import random
 
-from cpuplan.agent.schedule import LONGEST_POLL_SECONDS, RESYNC_SECONDS, Schedule
+import pytest
+
+from cpuplan.agent.schedule import FOLLOW_UP_SECONDS, LONGEST_POLL_SECONDS, RESYNC_SECONDS, Schedule
 
 WAITING = frozenset({"pod"})
 
@@ -48,6 +50,20 @@ def test_another_pods_change_can_wait_a_second() -> None:
     made = schedule()
     made.pod_changed(5.0, is_planned=False)
     assert made.due == 6.0
+
+
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_after_a_change_the_cpusets_are_looked_at_once_more_when_the_kubelet_has_rewritten_them(
+    is_planned: bool,
+) -> None:
+    made = schedule()
+    made.pod_changed(5.0, is_planned=is_planned)
+    end_turn(made, 6.0)
+    made.pod_changed(7.0, is_planned=is_planned)
+    end_turn(made, 8.0)
+    assert made.due == 5.0 + FOLLOW_UP_SECONDS
+    end_turn(made, 16.0)
+    assert made.due >= 16.0 + 0.8 * RESYNC_SECONDS
 
 
 def test_without_events_there_is_a_slow_jittered_look() -> None:
