@@ -57,9 +57,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path, is_ready: Call
     while not is_ready():
         ended = process.poll()
         if ended is not None or time.monotonic() > deadline:
-            state = (
-                f"ended with {ended}" if ended is not None else f"was not ready after {START_SECONDS:.0f} s"
-            )
+            state = f"ended with {ended}" if ended is not None else f"was not ready after {START_SECONDS:.0f} s"
             tail = log.read_text(errors="replace")[-2000:]
             raise NotReadyError(f"{log.stem} {state}; its log {log} ends with:\n{tail}")
         time.sleep(POLL_SECONDS)
