@@ -19,7 +19,7 @@ export CPUPLAN_CASES
 endif
 
 # Debian packages that building and testing need, beside those that tests/cluster installs itself.
-APT_PACKAGES := gcc libc6-dev python3-venv
+APT_PACKAGES := gcc libc6-dev python3-venv clang spin
 
 .PHONY: help venv packages image cluster-up cluster-down demo demo-down lint test soak bench clean
 
