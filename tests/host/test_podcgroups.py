@@ -132,10 +132,32 @@ def test_a_hybrid_host_keeps_its_v1_controllers(root: HostRoot) -> None:
 
 @pytest.mark.parametrize("text", ["", "max", "max 100000", "0 0", "x y", "1 2 3", "-1 100000"])
 def test_files_that_say_no_limit_or_nothing_are_no_limit(root: HostRoot, text: str) -> None:
-    write_v2(root, f"kubepods/pod{UID}/{ID}", {"cpu.max": text, "cpuset.cpus.effective": ""})
+    write_v2(root, f"kubepods/pod{UID}/{ID}", {"cpu.max": text, "cpuset.cpus.effective": "?"})
     found = PodCgroups(root).read(UID, ID)
     assert found is not None
     assert (found.cpuset, found.quota) == (None, None)
+
+
+def test_a_container_whose_scope_is_there_but_empty_is_not_believed_until_it_is_set_up(root: HostRoot) -> None:
+    pod = f"kubepods/pod{UID}"
+    write_v2(root, pod, {"cpuset.cpus": "", "cpuset.cpus.effective": "0-223", "cpu.max": "max 100000"})
+    write_v2(root, f"{pod}/{ID}", {"cpuset.cpus": "", "cpuset.cpus.effective": "", "cpu.max": "max 100000"})
+    cgroups = PodCgroups(root)
+    assert cgroups.read(UID, ID) is None
+    write_v2(root, f"{pod}/{ID}", {"cpuset.cpus": "8-15", "cpuset.cpus.effective": "8-15", "cpu.max": "800000 100000"})
+    found = cgroups.read(UID, ID)
+    assert found is not None
+    assert (found.cpuset, found.quota) == (parse_cpu_list("8-15"), 8.0)
+
+
+@pytest.mark.parametrize("name", ["cpuset.effective_cpus", "cpuset.cpus"])
+def test_on_v1_too_an_empty_cpuset_is_not_believed(root: HostRoot, name: str) -> None:
+    path = f"kubepods/pod{UID}/{ID}"
+    write(root.cgroup / "cpu" / path, {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"})
+    folder = write(root.cgroup / "cpuset" / path, {name: ""})
+    assert PodCgroups(root).read(UID, ID) is None
+    write(folder, {name: "0-3"})
+    assert PodCgroups(root).read(UID, ID) is not None
 
 
 @pytest.mark.parametrize("container_id", ["", "0" * 64, "../../etc", "a/b"])

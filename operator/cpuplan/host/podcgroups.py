@@ -21,13 +21,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .cgroup import cpuset_at, quota_at
-from .root import HostRoot, names_in
+from .root import HostRoot, names_in, read_text
 
 MOST_DEPTH = 6
 """Levels searched for the kubelet's folders; /docker/ID/kubelet.slice/kubelet-kubepods.slice of kind is four."""
 
 MOST_FOLDERS = 20_000
 """Folders looked at in one search, so that no cgroup tree stops the agent; a full node has a few thousand."""
+
+EFFECTIVE_CPUSETS = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+"""Files with the CPUs that a cgroup really has: of v2, of v1, and of v1 kernels that have only the plain list."""
 
 MOST_REMEMBERED = 4_096
 """Container ids whose folders, or whose absence, are remembered."""
@@ -60,17 +63,19 @@ class PodCgroups:
         self._found: dict[tuple[Path, str], tuple[Path, ...]] = {}
 
     def read(self, pod_uid: str, container_id: str) -> ContainerCgroup | None:
-        """What the container's cgroup grants now; None where it is not found.
+        """What the container's cgroup grants now; None where it is not found or not set up yet.
 
-        Only meaningful once the container runs: before that its files may be empty or not yet set.
+        A runtime makes the folder first, with an empty cpuset and no quota, and fills it in a moment later.
         """
         if not container_id or "/" in container_id:
             return None
         cpu_levels = self._levels(_hierarchy(self._root, "cpu"), pod_uid, container_id)
         if not cpu_levels:
             return None
-        quota, quota_folder = _tightest_quota(cpu_levels)
         cpuset_levels = self._levels(_hierarchy(self._root, "cpuset"), pod_uid, container_id)
+        if cpuset_levels and _has_empty_cpuset(cpuset_levels[0]):
+            return None
+        quota, quota_folder = _tightest_quota(cpu_levels)
         return ContainerCgroup(cpu_levels[0], _nearest_cpuset(cpuset_levels), quota, quota_folder)
 
     def _levels(self, top: Path, pod_uid: str, container_id: str) -> tuple[Path, ...]:
@@ -163,6 +168,12 @@ def _tightest_quota(levels: Sequence[Path]) -> tuple[float | None, Path | None]:
 def _nearest_cpuset(levels: Sequence[Path]) -> frozenset[int] | None:
     """The CPUs of the nearest level that tells: where the controller is not handed down, an ancestor's hold."""
     return next((cpus for level in levels if (cpus := cpuset_at(level))), None)
+
+
+def _has_empty_cpuset(folder: Path) -> bool:
+    """Whether the cgroup's own cpuset, as far as it has one, grants no CPU: then nothing can run in it yet."""
+    texts = (read_text(folder / name) for name in EFFECTIVE_CPUSETS)
+    return next((text == "" for text in texts if text is not None), False)
 
 
 def _folders_below(top: Path, most_depth: int) -> Iterator[Path]:
