@@ -217,7 +217,7 @@ def test_the_kubeconfig_is_kubectls(
     cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.put("/api/v1/namespaces/default/pods/llm-0", pod(plan))
-    monkeypatch.setenv("KUBECONFIG", f"{kubeconfig}:/nowhere")
+    monkeypatch.setenv("KUBECONFIG", f"/nowhere:{kubeconfig}")
 
     assert cpuplan("explain", "llm-0").facts["pod"] == "default/llm-0"
 
@@ -227,3 +227,18 @@ def test_a_missing_kubeconfig_is_one_sentence(cpuplan: Command, tmp_path: Path) 
 
     assert answer.exit_code == 1
     assert answer.sentence == (f"cpuplan explain: kubeconfig {tmp_path}/none does not exist; give an existing file")
+
+
+def test_an_empty_name_is_no_pod(cpuplan: Command, kubeconfig: Path) -> None:
+    """The path of a pod without a name is that of all pods."""
+    answer = cpuplan("explain", "", "--kubeconfig", kubeconfig)
+
+    assert (answer.exit_code, answer.output) == (2, "")
+    assert answer.sentence == "cpuplan explain: the pod's name is empty; give one, or a file with -f"
+
+
+def test_standard_input_that_is_no_pod_is_called_by_its_name(cpuplan_process: Command) -> None:
+    answer = cpuplan_process("explain", "-f", "-")
+
+    assert (answer.exit_code, answer.output) == (1, "")
+    assert answer.sentence.startswith("cpuplan explain: standard input is no JSON (")

@@ -1,6 +1,8 @@
 """Where the API server is: kubeconfig files and the pod's service account."""
 
 import datetime
+import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,56 @@ def test_a_malformed_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(KubeConfigError, match=f"kubeconfig {path} is not usable: "):
         connect(path)
+
+
+@pytest.mark.parametrize("content", ["[1]", "hello", "current-context: x\ncontexts: 3"])
+def test_yaml_that_is_no_kubeconfig_is_named_without_words_of_python(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(content)
+    with pytest.raises(KubeConfigError, match=r"is not usable: expected YAML with clusters, users and contexts$"):
+        connect(path)
+
+
+def test_a_credential_plugin_that_fails_is_an_error_and_logs_nothing(
+    api: FakeApi, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The package would log it and go on as nobody."""
+    handlers = list(logging.getLogger().handlers)
+    path = api.write_kubeconfig(tmp_path / "kubeconfig")
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/none", "interactiveMode": "Never"}
+    path.write_text(path.read_text().replace('"user": {}', f'"user": {json.dumps({"exec": plugin})}'))
+
+    with pytest.raises(KubeConfigError, match=r"its credential plugin gave no credentials: .*No such file.*'/none'"):
+        connect(path)
+
+    assert (capfd.readouterr().err, logging.getLogger().handlers) == ("", handlers)
+
+
+def test_a_server_without_a_scheme_is_named(api: FakeApi, tmp_path: Path) -> None:
+    path = api.write_kubeconfig(tmp_path / "kubeconfig")
+    path.write_text(path.read_text().replace("http://", ""))
+
+    with pytest.raises(KubeConfigError, match=r"its server is 127\.0\.0\.1:\d+, expected .* https://HOST:6443"):
+        connect(path)
+
+
+def test_several_kubeconfigs_are_merged_and_missing_ones_passed_over(api: FakeApi, tmp_path: Path) -> None:
+    """As kubectl does with KUBECONFIG."""
+    whole = json.loads(api.write_kubeconfig(tmp_path / "whole").read_text())
+    parts = [{**whole, "clusters": []}, {"clusters": whole["clusters"]}]
+    files = [tmp_path / "first", tmp_path / "none", tmp_path / "second"]
+    for file, part in zip((files[0], files[2]), parts, strict=True):
+        file.write_text(json.dumps(part))
+
+    connection = connect(files)
+
+    assert connection.base_url == api.url
+    connection.close()
+
+
+def test_when_no_kubeconfig_is_there_all_are_named(tmp_path: Path) -> None:
+    with pytest.raises(KubeConfigError, match=f"kubeconfig {tmp_path}/a, {tmp_path}/b does not exist"):
+        connect([tmp_path / "a", tmp_path / "b"])
 
 
 def test_a_kubeconfig_token_reaches_the_server(api: FakeApi, tmp_path: Path) -> None:

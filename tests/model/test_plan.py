@@ -122,11 +122,11 @@ def test_another_version_is_refused_with_both_versions(version: object) -> None:
     ],
 )
 def test_a_malformed_field_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(CpuPlanError, match="not a CPU plan: a field is missing or malformed"):
+    with pytest.raises(CpuPlanError, match=r"not a CPU plan: (a field is malformed|the field cpus is missing)"):
         CpuPlan.from_json(json.dumps(GOOD | change))
 
 
 @pytest.mark.parametrize("field", sorted(set(GOOD) - {"version"}))
 def test_a_missing_field_is_refused_by_name(field: str) -> None:
-    with pytest.raises(CpuPlanError, match=f"a field is missing or malformed: '{field}'"):
+    with pytest.raises(CpuPlanError, match=f"not a CPU plan: the field {field} is missing"):
         CpuPlan.from_json(json.dumps({key: value for key, value in GOOD.items() if key != field}))

@@ -56,6 +56,8 @@ def _source(namespace: argparse.Namespace) -> PodSource:
         raise CliError("give a pod or a file, not both", WRONG_USAGE)
     if namespace.file is not None:
         return read_file(namespace.file)
+    if namespace.pod == "":
+        raise CliError("the pod's name is empty; give one, or a file with -f", WRONG_USAGE)
     if namespace.pod is not None:
         return read_cluster(namespace.pod, namespace.namespace, namespace.kubeconfig)
     return read_volume(namespace.plan_dir)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,21 +39,27 @@ def read_file(path: str) -> PodSource:
     Raises:
         CliError: the file cannot be read or is neither; the pod has no plan.
     """
-    if path == "-":
-        text: str | None = sys.stdin.read()
-    else:
-        text = read_text(path)
+    name = "standard input" if path == "-" else path
+    text = _standard_input() if path == "-" else read_text(path)
     if text is None:
-        raise CliError(f"{path} cannot be read; give a file with a pod or a plan as JSON, or - for standard input")
+        raise CliError(f"{name} cannot be read; give a file with a pod or a plan as JSON, or - for standard input")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CliError(f"{path} is no JSON ({error}); get a pod with kubectl get pod NAME -o json") from error
+        raise CliError(f"{name} is no JSON ({error}); get a pod with kubectl get pod NAME -o json") from error
     if isinstance(document, dict) and "containers" in document and "podUID" in document:
-        return PodSource(f"the pod of {path}", _plan(text), {})
+        return PodSource(f"the pod of {name}", _plan(text), {})
     if not isinstance(document, dict) or document.get("kind") != "Pod":
-        raise CliError(f"{path} is neither a pod nor a plan; get a pod with kubectl get pod NAME -o json")
+        raise CliError(f"{name} is neither a pod nor a plan; get a pod with kubectl get pod NAME -o json")
     return _of_pod(document)
+
+
+def _standard_input() -> str | None:
+    """All of it; None where it is closed, or is no text."""
+    try:
+        return None if sys.stdin is None else sys.stdin.read()
+    except (OSError, ValueError):
+        return None
 
 
 def read_volume(folder: Path) -> PodSource:
@@ -82,7 +88,7 @@ def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None) -> Po
     from ..kube.client import KubeClient  # noqa: PLC0415 - the only command that needs the cluster
     from ..kube.connection import connect  # noqa: PLC0415
 
-    config = kubeconfig or default_kubeconfig()
+    config = default_kubeconfig() if kubeconfig is None else (kubeconfig,)
     try:
         client = KubeClient(connect(config))
         found = _of_pod(client.get(pod_path(namespace or _context_namespace(config), pod)))
@@ -91,23 +97,25 @@ def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None) -> Po
     return PodSource(found.name, found.plan, _neighbours(client, found.plan))
 
 
-def _context_namespace(kubeconfig: Path | None) -> str:
-    """The namespace of the current context of a kubeconfig that `connect` has accepted."""
+def _context_namespace(kubeconfig: Sequence[Path] | None) -> str:
+    """The namespace of the current context of kubeconfig files that `connect` has accepted."""
     from kubernetes import config  # noqa: PLC0415
 
     if kubeconfig is None:
         return "default"
-    _, current = config.list_kube_config_contexts(config_file=str(kubeconfig))  # type: ignore[no-untyped-call]
+    _, current = config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
+        config_file=os.pathsep.join(map(str, kubeconfig))
+    )
     return str(current["context"].get("namespace") or "default")
 
 
-def default_kubeconfig() -> Path | None:
-    """kubectl's own: the first file of KUBECONFIG, else ~/.kube/config; None in a pod without either."""
-    named = os.environ.get(KUBECONFIG, "").split(os.pathsep)[0]
+def default_kubeconfig() -> tuple[Path, ...] | None:
+    """kubectl's own: the files of KUBECONFIG, else ~/.kube/config; None in a pod without either."""
+    named = tuple(Path(name) for name in os.environ.get(KUBECONFIG, "").split(os.pathsep) if name)
     if named:
-        return Path(named)
-    usual = Path("~/.kube/config").expanduser()
-    return usual if usual.is_file() else None
+        return named
+    usual = Path(os.path.expanduser("~/.kube/config"))  # noqa: PTH111 - Path.expanduser raises without a home
+    return (usual,) if usual.is_file() else None
 
 
 def _of_pod(pod: Mapping[str, Any]) -> PodSource:

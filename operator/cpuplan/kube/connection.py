@@ -5,6 +5,11 @@ re-reads the service account's token file every minute. Its request and model la
 deserialize into models, reject unusual answers, and have no read timeout for watches.
 """
 
+import logging
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +17,7 @@ import urllib3
 from kubernetes import config as kubernetes_config
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
+from yaml import YAMLError
 
 from .errors import KubeConfigError
 
@@ -47,37 +53,88 @@ class Connection:
         self.pool.clear()
 
 
-def connect(kubeconfig: Path | None = None, *, connection_count: int = 4) -> Connection:
+def connect(kubeconfig: Path | Sequence[Path] | None = None, *, connection_count: int = 4) -> Connection:
     """The connection of this process: `kubeconfig` when given, else the pod's service account.
 
     Args:
+        kubeconfig: a file, or several that are merged as kubectl merges those of KUBECONFIG: missing ones are
+            passed over.
         connection_count: connections kept open; a watch holds one for itself.
 
     Raises:
         KubeConfigError: neither is usable; says what was looked for.
     """
     configuration = Configuration()
+    if kubeconfig is None:
+        _load_service_account(configuration)
+    else:
+        _load_kubeconfig(configuration, (kubeconfig,) if isinstance(kubeconfig, Path) else kubeconfig)
+    configuration.connection_pool_maxsize = connection_count
+    return Connection(configuration, RESTClientObject(configuration).pool_manager)
+
+
+def _load_service_account(configuration: Configuration) -> None:
     try:
-        if kubeconfig is None:
-            kubernetes_config.load_incluster_config(  # type: ignore[no-untyped-call]
-                client_configuration=configuration
-            )
-        else:
-            if not kubeconfig.is_file():
-                raise KubeConfigError(f"kubeconfig {kubeconfig} does not exist; give an existing file")
+        kubernetes_config.load_incluster_config(  # type: ignore[no-untyped-call]
+            client_configuration=configuration
+        )
+    except kubernetes_config.ConfigException as error:
+        raise KubeConfigError(
+            f"no service account of a pod was found ({error}); outside a cluster give --kubeconfig"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise KubeConfigError(f"the pod's service account is not usable: {error}") from error
+
+
+def _load_kubeconfig(configuration: Configuration, files: Sequence[Path]) -> None:
+    """Reads the files that are there.
+
+    1. The package merges and reads them.
+    2. It only logs that a credential plugin failed, and goes on as nobody; here that is an error.
+    3. An address without a scheme would be taken for plain HTTP.
+    """
+    unusable = f"kubeconfig {', '.join(map(str, files))} is not usable"
+    try:
+        existing = [str(file) for file in files if file.is_file()]
+        if not existing:
+            raise KubeConfigError(f"kubeconfig {', '.join(map(str, files))} does not exist; give an existing file")
+        with _errors_of_root_logger() as complaints:
             kubernetes_config.load_kube_config(  # type: ignore[no-untyped-call]
-                config_file=str(kubeconfig), client_configuration=configuration, persist_config=False
+                config_file=os.pathsep.join(existing), client_configuration=configuration, persist_config=False
             )
     except KubeConfigError:
         raise
-    except kubernetes_config.ConfigException as error:
-        if kubeconfig is None:
-            raise KubeConfigError(
-                f"no service account of a pod was found ({error}); outside a cluster give --kubeconfig"
-            ) from error
-        raise KubeConfigError(f"kubeconfig {kubeconfig} is not usable: {error}") from error
+    except (kubernetes_config.ConfigException, ValueError) as error:
+        raise KubeConfigError(f"{unusable}: {error}") from error
+    except OSError as error:
+        raise KubeConfigError(f"{unusable}: {error.strerror or error}") from error
+    except YAMLError as error:
+        raise KubeConfigError(f"{unusable}: it is no YAML: {error}") from error
     except Exception as error:
-        source = "the pod's service account" if kubeconfig is None else f"kubeconfig {kubeconfig}"
-        raise KubeConfigError(f"{source} is not usable: {type(error).__name__}: {error}") from error
-    configuration.connection_pool_maxsize = connection_count
-    return Connection(configuration, RESTClientObject(configuration).pool_manager)
+        # The package indexes what it has read as if it were a kubeconfig.
+        raise KubeConfigError(f"{unusable}: expected YAML with clusters, users and contexts") from error
+    if complaints:
+        raise KubeConfigError(f"{unusable}: its credential plugin gave no credentials: {complaints[0]}")
+    if not str(configuration.host).startswith(("https://", "http://")):
+        raise KubeConfigError(
+            f"{unusable}: its server is {configuration.host}, expected an address such as https://HOST:6443"
+        )
+
+
+@contextmanager
+def _errors_of_root_logger() -> Iterator[list[str]]:
+    """What this thread logs as errors to the root logger meanwhile; it is not shown."""
+    messages: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.thread == threading.get_ident():
+                messages.append(record.getMessage())
+
+    handler = Collect(logging.ERROR)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield messages
+    finally:
+        root.removeHandler(handler)

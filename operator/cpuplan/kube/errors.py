@@ -30,7 +30,7 @@ class ApiStatusError(KubeError):
     """
 
     def __init__(self, request: str, code: int, reason: str, message: str) -> None:
-        super().__init__(f"{request} was answered with {code} {reason}: {message}".replace("  ", " "))
+        super().__init__(f"{request} was answered with {f'{code} {reason}'.strip()}: {message}")
         self.code = code
         self.reason = reason
         self.message = message

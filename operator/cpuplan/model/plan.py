@@ -160,8 +160,10 @@ class CpuPlan:
                 why=str(document["why"]),
                 reason=str(document["reason"]),
             )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _not_a_plan(f"a field is missing or malformed: {error}") from error
+        except KeyError as error:
+            raise _not_a_plan(f"the field {error.args[0]} is missing") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise _not_a_plan(f"a field is malformed: {error}") from error
 
 
 def _positive(value: object) -> int:

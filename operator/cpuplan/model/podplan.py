@@ -232,8 +232,10 @@ class PodPlan:
                     (name, ContainerPlan.from_document(plan)) for name, plan in document["containers"].items()
                 ),
             )
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise _not_a_plan(f"a field is missing or malformed: {error!r}") from error
+        except KeyError as error:
+            raise _not_a_plan(f"the field {error.args[0]} is missing") from error
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise _not_a_plan(f"a field is malformed: {error}") from error
 
 
 def _count(value: object, *, least: int = 0) -> int:
