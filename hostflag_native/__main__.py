@@ -12,21 +12,32 @@ def main(arguments: list[str]) -> int:
         return _peer(arguments[1:])
     if arguments[:1] == ["pong"]:
         return _pong(arguments[1:])
-    from hostflag_native.selftest import program  # noqa: PLC0415  peers start without it
-
     parser = argparse.ArgumentParser(prog="python -m hostflag_native", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     selftest = commands.add_parser(
         "selftest", help="does the hand-off work here: exit 0 pass, 1 fail, 2 untested, 3 stuck"
     )
-    program.add_arguments(selftest)
-    return _selftest(parser.parse_args(arguments))
+    bench = commands.add_parser("bench", help="how fast the hand-off is between two CPUs, beside other ways")
+    if arguments[:1] == ["bench"]:
+        return _bench(parser, bench, arguments)
+    return _selftest(parser, selftest, arguments)
 
 
-def _selftest(namespace: argparse.Namespace) -> NoReturn:
+# Peers and each subcommand start without what only the others need.
+
+
+def _selftest(parser: argparse.ArgumentParser, selftest: argparse.ArgumentParser, arguments: list[str]) -> NoReturn:
     from hostflag_native.selftest import program  # noqa: PLC0415
 
-    program.SelfTestProgram(program.request_of(namespace)).run()
+    program.add_arguments(selftest)
+    program.SelfTestProgram(program.request_of(parser.parse_args(arguments))).run()
+
+
+def _bench(parser: argparse.ArgumentParser, bench: argparse.ArgumentParser, arguments: list[str]) -> int:
+    from hostflag_native.bench import program  # noqa: PLC0415
+
+    program.add_arguments(bench)
+    return program.run(program.request_of(parser.parse_args(arguments)))
 
 
 def _peer(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from hostflag_native.layout import _M32, OFF_CLAIMED, OFF_CONSUMED, OFF_GATHERED, OFF_RELEASED, REPLY_CAPACITY
 from hostflag_native.probe import ProbeCalls, ProbeRounds, load_probe
@@ -25,6 +25,8 @@ FEWEST_ROUNDS: Final = 20
 """Fewer than this say nothing."""
 
 Cpus = tuple[int, int]
+
+Result = TypeVar("Result")
 
 
 class ExchangeFailedError(Exception):
@@ -86,9 +88,9 @@ class Exchange:
             loop = probe.hf_probe_bare_ping if self.kind is Kind.BARE else probe.hf_probe_futex_ping
             made = loop(address, rounds, done)
             trips = done[:made]
-        if made < FEWEST_ROUNDS:
+        if made < 0:
             raise ExchangeFailedError(
-                f"{self.kind}: {max(0, made)} of {self.count} rounds were answered in time, expected {FEWEST_ROUNDS}"
+                f"{self.kind}: a round was not answered within {self.limit_ns / 1e9:g} s; is the other side alive?"
             )
         return trips, sent[:made]
 
@@ -147,17 +149,7 @@ def between_threads(exchange: Exchange, library: Any, address: int, cpus: Cpus) 
     stream = PinnedThread(cpus[0], lambda: exchange.ping(library, address)[0])
     trips = stream.result()
     proxy.result()
-    return without_warm_up(trips)
-
-
-def one_way_between_threads(exchange: Exchange, library: Any, address: int, cpus: Cpus) -> list[int]:
-    """Times in ns from the stream's store to the proxy's sight of it, without the warm-up (hand-off only)."""
-    exchange.prepare(library, address)
-    proxy = PinnedThread(cpus[1], lambda: exchange.pong(library, address, with_times=True))
-    stream = PinnedThread(cpus[0], lambda: exchange.ping(library, address)[1])
-    sent = stream.result()
-    seen = proxy.result()[: len(sent)]
-    return without_warm_up([there - here for there, here in zip(seen, sent, strict=True)])
+    return enough_of(exchange, trips)
 
 
 def between_processes(exchange: Exchange, library: Any, page: SharedPage, cpus: Cpus) -> list[int]:
@@ -170,7 +162,21 @@ def between_processes(exchange: Exchange, library: Any, page: SharedPage, cpus: 
     finally:
         peer.kill()
         peer.wait()
-    return without_warm_up(trips)
+    return enough_of(exchange, trips)
+
+
+def enough_of(exchange: Exchange, samples: list[int]) -> list[int]:
+    """The samples without the warm-up.
+
+    Raises:
+        ExchangeFailedError: there are too few to say anything.
+    """
+    if len(samples) < FEWEST_ROUNDS:
+        raise ExchangeFailedError(
+            f"{exchange.kind}: {len(samples)} of {exchange.count} rounds were answered in time, "
+            f"expected {FEWEST_ROUNDS}"
+        )
+    return without_warm_up(samples)
 
 
 def without_warm_up(samples: list[int]) -> list[int]:
@@ -178,27 +184,33 @@ def without_warm_up(samples: list[int]) -> list[int]:
     return samples[max(1, len(samples) // WARM_UP_SHARE) :]
 
 
-class PinnedThread:
+class PinnedThread(Generic[Result]):
     """A thread on one CPU that computes one result."""
 
-    def __init__(self, cpu: int, work: Callable[[], list[int]]) -> None:
+    def __init__(self, cpu: int, work: Callable[[], Result]) -> None:
         self._cpu = cpu
         self._work = work
-        self._result: list[int] = []
+        self._result: list[Result] = []
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"hostflag-cpu-{cpu}", daemon=True)
         self._thread.start()
 
-    def result(self) -> list[int]:
-        """Waits for it; raises what the work raised."""
-        self._thread.join()
+    def result(self, limit_seconds: float | None = None) -> Result:
+        """Waits for it; raises what the work raised.
+
+        Raises:
+            ExchangeFailedError: it did not end within the limit; the thread is left behind.
+        """
+        self._thread.join(limit_seconds)
+        if self._thread.is_alive():
+            raise ExchangeFailedError(f"a side on CPU {self._cpu} did not end within {limit_seconds:g} s")
         if self._error is not None:
             raise self._error
-        return self._result
+        return self._result[0]
 
     def _run(self) -> None:
         try:
             os.sched_setaffinity(0, {self._cpu})  # of this thread only: it ends with its work
-            self._result = self._work()
+            self._result.append(self._work())
         except Exception as error:  # noqa: BLE001  handed to whoever waits
             self._error = error

@@ -237,10 +237,3 @@ void hf_probe_copy_cost(void *page, uint32_t batches, uint32_t batch, const void
         cost_ns[i] = (double)(hf_now_ns() - start_ns) / batch;
     }
 }
-
-int64_t hf_probe_thread_cpu_ns(void)
-{
-    struct timespec used;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
-}

@@ -66,7 +66,4 @@ void hf_probe_publish_cost(const struct hf_probe_calls *calls, void *page, uint3
 /* Its limit: memcpy of n bytes and one release store. */
 void hf_probe_copy_cost(void *page, uint32_t batches, uint32_t batch, const void *src, size_t n, double *cost_ns);
 
-/* CPU time of the calling thread, in ns. */
-int64_t hf_probe_thread_cpu_ns(void);
-
 #endif

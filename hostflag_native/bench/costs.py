@@ -1,0 +1,153 @@
+"""What the hand-off costs beside its round trips: a publish, the watchdog's lateness, the CPU that waiting burns."""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from hostflag_native.bench.contestants import NAP_NS, REPLY_4K
+from hostflag_native.core import HostFlagCore
+from hostflag_native.exchange import ExchangeFailedError, PinnedThread
+from hostflag_native.layout import OFF_CLAIMED, OFF_RELEASED
+from hostflag_native.probe import Distribution, ProbeCalls, load_probe
+from hostflag_native.timer_slack import set_timer_slack
+
+PUBLISH_SLICES: Final = 20
+PUBLISH_BATCH: Final = 64
+"""Publishes between two looks at the clock: some us, so that the clock does not count."""
+
+DEADLINE_MS: Final = 2.0
+POLL_US: Final = 1000.0
+"""As an engine may ask; the watchdog polls every tenth of the deadline, which is less."""
+
+FAIL_STATUS: Final = -1
+REPLY_BYTES: Final = 64
+
+SPIN_TAIL_NS: Final = 150_000
+"""The stream's stand-in naps until so long before the deadline and spins from there, in ns: a nap's end is too coarse
+to see whether the watchdog is early."""
+
+STUCK_NS: Final = 5_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class PublishCost:
+    """One publish of 4 KiB, and its limit: memcpy of as much and one store. Each figure is the mean of a batch."""
+
+    publish: Distribution
+    copy: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How long after gathering plus deadline a round that nobody answered was failed.
+
+    The definition of the watchdog's own lateness starts when it first saw the round: own_max_ns is that. What the
+    stream sees, and what since_gathered tells, is up to one poll more.
+    """
+
+    since_gathered: Distribution
+    own_max_ns: float
+    deadline_ns: int
+    poll_ns: int
+
+
+class Waiting(StrEnum):
+    """How a thread waits."""
+
+    SPIN = "spin"
+    YIELD = "yield"
+    NAP = "nap 50 us"
+    EVENT = "threading.Event"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingCost:
+    """CPU time over wall time of a thread that waits for a round which does not come."""
+
+    way: Waiting
+    cpu_share: float
+
+
+def measure_publish(core: HostFlagCore, cpu: int, rounds: int) -> PublishCost:
+    """Alternates slices of publishing and of the limit on one CPU."""
+    batches = max(1, rounds // PUBLISH_BATCH // PUBLISH_SLICES)
+
+    def work() -> PublishCost:
+        probe, calls = load_probe(), ctypes.byref(ProbeCalls.of(core.lib))
+        source = ctypes.create_string_buffer(REPLY_4K)
+        costs = (ctypes.c_double * batches)()
+        published: list[float] = []
+        copied: list[float] = []
+        for _ in range(PUBLISH_SLICES + 1):
+            for offset in (OFF_CLAIMED, OFF_RELEASED):
+                core.lib.dsv41_hf_set(core.page + offset, 0)
+            probe.hf_probe_publish_cost(calls, core.page, 1, batches, PUBLISH_BATCH, source, REPLY_4K, costs)
+            published.extend(costs)
+            probe.hf_probe_copy_cost(core.page, batches, PUBLISH_BATCH, source, REPLY_4K, costs)
+            copied.extend(costs)
+        return PublishCost(Distribution.of(published[batches:]), Distribution.of(copied[batches:]))
+
+    return PinnedThread(cpu, work).result()
+
+
+def measure_lateness(core: HostFlagCore, cpu: int, rounds: int) -> Lateness:
+    """Lets rounds run into the deadline, one after the other.
+
+    Raises:
+        ExchangeFailedError: the watchdog did not fail a round.
+    """
+    core.reset()
+    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_MS, POLL_US)
+    try:
+        late = PinnedThread(cpu, lambda: _late_rounds(core, rounds)).result()
+        own_max_ns = core.watchdog_stats()["max_late_ms"] * 1e6
+    finally:
+        core.stop_watchdog()
+    deadline_ns = int(DEADLINE_MS * 1e6)
+    poll_ns = int(min(POLL_US * 1000, deadline_ns // 10))
+    return Lateness(Distribution.of(late), own_max_ns, deadline_ns, poll_ns)
+
+
+def _late_rounds(core: HostFlagCore, rounds: int) -> list[int]:
+    set_timer_slack()
+    deadline_ns = int(DEADLINE_MS * 1e6)
+    wait = core.lib.dsv41_hf_wait_geq
+    late: list[int] = []
+    for value in range(1, rounds + 1):
+        gathered_ns = time.monotonic_ns()
+        core.lib.dsv41_hf_store(core.gathered_host, value)
+        wait(core.released_host, value, deadline_ns - SPIN_TAIL_NS, 0, NAP_NS)
+        if wait(core.released_host, value, STUCK_NS, STUCK_NS, 0) != 0:
+            raise ExchangeFailedError(f"the watchdog did not fail a round within {STUCK_NS / 1e9:g} s")
+        late.append(time.monotonic_ns() - gathered_ns - deadline_ns)
+        core.consumed(value)
+    return late
+
+
+def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[WaitingCost]:
+    """Lets a thread wait in each way, one after the other."""
+    core.reset()
+    ns = int(seconds * 1e9)
+
+    def handoff(spin_ns: int, nap_ns: int) -> Callable[[], object]:
+        return lambda: core.lib.dsv41_hf_wait_geq(core.gathered_host, 1, ns, spin_ns, nap_ns)
+
+    ways = {
+        Waiting.SPIN: handoff(ns, 0),
+        Waiting.YIELD: handoff(0, 0),
+        Waiting.NAP: handoff(0, NAP_NS),
+        Waiting.EVENT: lambda: threading.Event().wait(seconds),
+    }
+    return [WaitingCost(name, PinnedThread(cpu, partial(_cpu_share, way)).result()) for name, way in ways.items()]
+
+
+def _cpu_share(way: Callable[[], object]) -> float:
+    set_timer_slack()
+    start_ns, start_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
+    way()
+    return (time.thread_time_ns() - start_cpu_ns) / (time.monotonic_ns() - start_ns)
