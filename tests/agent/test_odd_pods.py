@@ -47,6 +47,16 @@ def test_an_odd_pod_is_borne_and_the_next_one_planned(node: TestNode, content: d
     assert node.metric("replan_errors_total") == 0
 
 
+@pytest.mark.parametrize("setting", ["9" * 200_000, "auto" * 50_000], ids=["digits", "words"])
+def test_an_endless_setting_is_an_error_that_does_not_make_the_pod_grow(node: TestNode, setting: str) -> None:
+    node.add_pod("llm-0", setting=setting, gpus={"engine": [FIRST]})
+    node.turn()
+    assert node.status("llm-0") == "Error"
+    ours = {key: text for key, text in node.annotations("llm-0").items() if key != "step_thread_core"}
+    assert sum(map(len, ours.values())) < 4096
+    assert node.turn() == []
+
+
 def test_a_pod_that_raises_is_left_out_and_counted(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
     real = requests_of
 

@@ -38,6 +38,9 @@ MOST_BYTES: Final = 4096
 _HOSTFLAG_BYTES = 512
 """Room that stays for the self-test's verdict within MOST_BYTES."""
 
+_MOST_SETTING_CHARACTERS = 80
+"""The longest valid setting is a number of 60 digits and its sign (planning/setting.py)."""
+
 _SENTENCE_LENGTHS = (160, 20)
 """Lengths to which sentences are cut, one after the other, where a plan of many workers would grow too large."""
 
@@ -97,8 +100,11 @@ def is_planned(annotations: Mapping[str, str]) -> bool:
 
 
 def setting_of(annotations: Mapping[str, str]) -> str:
-    """The user's `step_thread_core`, unparsed; `off` where there is none."""
-    return annotations.get(SETTING, "off")
+    """The user's `step_thread_core`, unparsed; `off` where there is none.
+
+    Of a long text only the start, which is no valid setting either: the plan that answers it repeats it.
+    """
+    return annotations.get(SETTING, "off")[:_MOST_SETTING_CHARACTERS]
 
 
 def _steps(plan: ContainerPlan) -> str:
