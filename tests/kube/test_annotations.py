@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from cpuplan.kube import annotations
 from cpuplan.kube.annotations import (
+    HOSTFLAG_BYTES,
     MOST_BYTES,
     annotations_of,
     changed_annotations,
@@ -132,7 +132,7 @@ def test_sixteen_workers_in_four_containers_stay_below_four_kibibytes(
 ) -> None:
     """With room for the self-test's verdict."""
     plan = pod(*[(f"engine-{index}", container(workers, mask=mask)) for index in range(containers)])
-    assert size_bytes(annotations_of(next_plan(None, plan))) + annotations._HOSTFLAG_BYTES <= MOST_BYTES
+    assert size_bytes(annotations_of(next_plan(None, plan))) + HOSTFLAG_BYTES <= MOST_BYTES
 
 
 def test_a_plan_that_is_shortened_keeps_its_pins_and_devices() -> None:

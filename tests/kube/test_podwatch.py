@@ -182,6 +182,18 @@ def test_an_expired_status_in_the_stream_lists_again(api: FakeApi, client: KubeC
     assert "watch" not in api.requests[2].query
 
 
+def test_a_server_that_calls_its_own_list_too_old_is_asked_less_and_less_often(
+    api: FakeApi, client: KubeClient
+) -> None:
+    api.fail(410, times=4, watch=True)
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        assert watched.errors == []
+        _, *waits = watched.stop.waits
+    assert [round(wait / bound, 2) >= 0.5 for wait, bound in zip(waits, (0.5, 1, 2, 4), strict=True)] == [True] * 4
+    assert sorted(waits) == waits
+
+
 def test_garbage_in_the_stream_is_reported_and_listed_over(api: FakeApi, client: KubeClient) -> None:
     with watching(api, client) as watched:
         api.wait_for_watches()

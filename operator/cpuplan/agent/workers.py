@@ -10,8 +10,8 @@ from ..model import reasons
 from ..model.errors import CpuPlanError
 from ..model.request import WorkerDevice
 
-MOST_WORKERS = 256
-"""More workers than any host has devices are a mistake in the annotation."""
+MOST_WORKERS = 64
+"""As many as a node has devices at most (eight MI300X in eight parts each); more would outgrow the annotations."""
 
 _PART = re.compile(r"-|[0-9]{1,4}", re.ASCII)
 

@@ -35,8 +35,8 @@ MANAGED_SELECTOR: Final = f"{MANAGED_LABEL}={MANAGED_VALUE}"
 MOST_BYTES: Final = 4096
 """All of our annotations of a pod together stay below this, so that no pod ever grows by us."""
 
-_HOSTFLAG_BYTES = 512
-"""Room that stays for the self-test's verdict within MOST_BYTES."""
+HOSTFLAG_BYTES: Final = 512
+"""Room that stays for the self-test's verdict, its key included, within MOST_BYTES."""
 
 _MOST_SETTING_CHARACTERS = 80
 """The longest valid setting is a number of 60 digits and its sign (planning/setting.py)."""
@@ -134,7 +134,7 @@ def _fit(plan: PodPlan) -> PodPlan:
     """
     long, short = _SENTENCE_LENGTHS
     for shorten in (_without_worker_sentences, _cut_to(long), _without_worker_ids, _cut_to(short)):
-        if _size_bytes(plan) <= MOST_BYTES - _HOSTFLAG_BYTES:
+        if _size_bytes(plan) <= MOST_BYTES - HOSTFLAG_BYTES:
             break
         plan = replace(plan, containers=tuple((name, shorten(container)) for name, container in plan.containers))
     return plan

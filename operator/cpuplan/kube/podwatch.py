@@ -4,7 +4,8 @@
    or gone since becomes a change, also when it happened in a gap.
 2. Watch from the list's version, with bookmarks, for a random time of 300 to 600 seconds.
 3. The stream ends or falls silent: watch again from the last version seen.
-4. The version is too old (410): list again (1). Anything else: back off with jitter, then list again.
+4. The version is too old (410), or anything else: back off with jitter, then list again (1). A server whose cache
+   lags may call the version of its own list too old, and after its restart all nodes get their 410 at once.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -131,7 +132,9 @@ class PodWatch:
                 while not self._stop.is_set():
                     self._watch()
             except GoneError:
-                _log.info("the watch is too old, listing again node_selector=%s", self._selector)
+                delay = self._backoff.next_seconds()
+                _log.info("the watch is too old, listing again selector=%s in_seconds=%.1f", self._selector, delay)
+                self._stop.wait(delay)
             except KubeError as error:
                 self._failed(error)
             except Exception as error:  # noqa: BLE001 - a watch that ended for good would leave the node unplanned
