@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 from cpuplan.inprocess.current import deployment_plan
+from cpuplan.kube.annotations import WORKERS
 from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
 from tests.agent.node import MakeNode, TestNode, as_patch
 
@@ -128,6 +129,24 @@ def test_cores_are_free_as_soon_as_their_pod_is_gone(node: TestNode, how: str) -
     assert node.plan("new").containers[0][1].pinned == held
 
 
+def test_a_container_that_ended_for_good_frees_its_cores_while_its_pod_goes_on(node: TestNode) -> None:
+    node.add_pod("job", gpus={"engine": [FIRST]}, created="2026-01-01T00:00:00Z")
+    node.patch("job", {"spec": {"restartPolicy": "Never"}})
+    node.run_container("job", "engine", cpuset="0-223")
+    node.turn()
+    held = node.plan("job").containers[0][1].pinned
+    ended = {"name": "engine", "containerID": "containerd://x", "state": {"terminated": {"exitCode": 0}}}
+    node.patch("job", {"status": {"containerStatuses": [ended]}})
+    node.add_pod("new", gpus={"engine": [FIRST]}, created="2026-01-02T00:00:00Z")
+    node.turn()
+    assert node.plan("new").containers[0][1].pinned == held
+    assert (node.status("job"), node.annotations("job")["cpuplan.dev/why"]) == (
+        "NotPinned",
+        "nothing is pinned: the container has ended",
+    )
+    assert node.turn() == []
+
+
 def test_an_ended_pod_is_not_written_to(node: TestNode) -> None:
     node.add_pod("old", gpus={"engine": [FIRST]})
     node.end_pod("old", "Failed")
@@ -205,6 +224,36 @@ def test_workers_may_share_a_device_or_have_none(node: TestNode) -> None:
     workers = node.plan("llm-0").containers[0][1].workers
     assert [worker.address for worker in workers] == [SECOND, SECOND, FIRST, None]
     assert len(frozenset.union(*(worker.cpus for worker in workers))) == 8
+
+
+def test_removal_while_the_agent_was_down_is_made_up_for(node: TestNode) -> None:
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.turn()
+    node.annotate("llm-0", step_thread_core=None)
+    node.restart_agent()
+    assert len(node.turn()) == 1
+    assert (node.annotations("llm-0"), node.labels("llm-0")) == ({}, {})
+
+
+def test_exclusive_cpus_of_one_container_leave_the_other_the_shared_pool(node: TestNode) -> None:
+    node.add_pod("pair", gpus={"prefill": [FIRST], "decode": [SECOND]}, cpu_limit="8")
+    node.kubelet.set_cpu_ids("default", "pair", "prefill", [2, 3, 4, 5, 114, 115, 116, 117])
+    node.turn()
+    prefill, decode = (container for _, container in node.plan("pair").containers)
+    assert (format_cpu_list(prefill.mask), prefill.quota) == ("2-5,114-117", None)
+    assert (format_cpu_list(decode.mask), decode.quota) == ("0-223", 8)
+    assert not prefill.pinned & decode.pinned
+
+
+def test_the_workers_annotation_holds_for_each_planned_container(node: TestNode) -> None:
+    node.add_pod(
+        "pair", gpus={"prefill": [FIRST, SECOND], "decode": [ON_THE_OTHER_SOCKET]}, annotations={WORKERS: "0,1"}
+    )
+    node.turn()
+    (_, prefill), (_, decode) = node.plan("pair").containers
+    assert (prefill.reason, decode.reason) == ("pinned", "invalid-setting")
+    assert "device 1 does not exist, the container has 1" in decode.why
+    assert node.status("pair") == "Error"
 
 
 def test_several_gpu_containers_of_a_pod_are_planned_side_by_side(node: TestNode) -> None:

@@ -54,6 +54,42 @@ def test_containers_come_with_their_kind_limits_and_state() -> None:
     assert parsed.containers[0].message == "verdict"
 
 
+@pytest.mark.parametrize(
+    ("of_pod", "of_container", "exit_code", "has_ended"),
+    [
+        ("Always", {}, 0, False),
+        ("OnFailure", {}, 0, True),
+        ("OnFailure", {}, 1, False),
+        ("Never", {}, 1, True),
+        ("Never", {"restartPolicy": "Always"}, 1, False),
+        ("Always", {"restartPolicy": "Never"}, 1, True),
+        ("Never", {"restartPolicyRules": [{"action": "Restart"}]}, 1, False),
+        (None, {}, 0, False),
+    ],
+)
+def test_a_container_has_ended_when_no_policy_starts_it_again(
+    of_pod: str | None, of_container: dict[str, Any], exit_code: int, has_ended: bool
+) -> None:
+    state = {"name": "engine", "state": {"terminated": {"exitCode": exit_code}}}
+    parsed = pod(
+        spec={"restartPolicy": of_pod, "containers": [{"name": "engine", **of_container}]},
+        status={"containerStatuses": [state]},
+    )
+    assert parsed.containers[0].has_ended is has_ended
+
+
+def test_init_containers_and_sidecars_have_never_ended_for_good() -> None:
+    ended = [{"name": name, "state": {"terminated": {"exitCode": 0}}} for name in ("cpuplan", "proxy")]
+    parsed = pod(
+        spec={
+            "restartPolicy": "Never",
+            "initContainers": [{"name": "cpuplan"}, {"name": "proxy", "restartPolicy": "Always"}],
+        },
+        status={"initContainerStatuses": ended},
+    )
+    assert [container.has_ended for container in parsed.containers] == [False, False]
+
+
 def test_a_static_pod_has_the_cgroups_of_its_manifest() -> None:
     assert pod(metadata={"annotations": {"kubernetes.io/config.mirror": "hash"}}).cgroup_uid == "hash"
     assert pod().cgroup_uid == "u-1"

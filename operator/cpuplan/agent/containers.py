@@ -18,7 +18,7 @@ from ..model.podplan import PodPlan
 from ..model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from ..planning.setting import AUTO
 from .assigned import DeviceSources, FoundDevices, PodDevices
-from .masks import NodeCpus, cpu_grant
+from .masks import NO_CPUS, NodeCpus, cpu_grant
 from .planned import DeviceResources, planned_containers
 from .podresources import Assignments
 from .workers import workers_of
@@ -78,6 +78,9 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     requests: list[DeploymentRequest] = []
     unplaced: list[UnplacedDevice] = []
     for container in planned.containers:
+        if container.has_ended:
+            requests.append(_ended(pod, container))
+            continue
         previous = published.container(container.name) if published is not None and is_memory else None
         found = devices.find(container)
         workers, refusal = _judge(pod, found, planned.refusal)
@@ -92,7 +95,7 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         unplaced.extend(found.unplaced)
         requests.append(
             DeploymentRequest(
-                pod=PodRef(pod.namespace, pod.name, pod.uid, pod.created),
+                pod=_reference(pod),
                 container=container.name,
                 position=pod.containers.index(container),
                 setting=setting_of(pod.annotations),
@@ -114,6 +117,25 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         ),
         may_improve=any(device.may_change for device in unplaced),
     )
+
+
+def _ended(pod: Pod, container: Container) -> DeploymentRequest:
+    """What is left of a container that never runs again while its pod goes on: it holds nothing."""
+    return DeploymentRequest(
+        pod=_reference(pod),
+        container=container.name,
+        position=pod.containers.index(container),
+        setting=setting_of(pod.annotations),
+        workers=(),
+        devices=(),
+        mask=NO_CPUS,
+        quota=None,
+        refusal=Refusal(reasons.NOTHING_TO_PLACE, "nothing is pinned: the container has ended"),
+    )
+
+
+def _reference(pod: Pod) -> PodRef:
+    return PodRef(pod.namespace, pod.name, pod.uid, pod.created)
 
 
 def _published(pod: Pod) -> PodPlan | None:

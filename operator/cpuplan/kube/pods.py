@@ -48,6 +48,7 @@ class Container:
         extended: count per extended resource, as limited (requests equal limits there).
         container_id: the runtime's id without its scheme, None before it was created.
         is_running: the kubelet reports it as running now.
+        has_ended: it has ended and is never started again, while others of the pod may go on.
         restart_count: how often the kubelet restarted it.
         message: the termination message of its last end, None before.
     """
@@ -59,6 +60,7 @@ class Container:
     claims: tuple[ClaimUse, ...]
     container_id: str | None
     is_running: bool
+    has_ended: bool
     restart_count: int
     message: str | None
 
@@ -163,10 +165,14 @@ def _containers(spec: JsonObject, status: JsonObject) -> tuple[Container, ...]:
         for entry in _mappings(spec.get("initContainers"))
     ]
     regular = [(entry, ContainerKind.REGULAR) for entry in _mappings(spec.get("containers"))]
-    return tuple(_container(entry, kind, _mapping(statuses.get(entry.get("name")))) for entry, kind in inits + regular)
+    policy = str(spec.get("restartPolicy"))
+    return tuple(
+        _container(entry, kind, _mapping(statuses.get(entry.get("name"))), pod_restart_policy=policy)
+        for entry, kind in inits + regular
+    )
 
 
-def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject) -> Container:
+def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod_restart_policy: str) -> Container:
     resources = _mapping(spec.get("resources"))
     limits = _mapping(resources.get("limits"))
     container_id = status.get("containerID")
@@ -190,9 +196,22 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject) -> Con
         ),
         container_id=container_id.rpartition("//")[2] or None if isinstance(container_id, str) else None,
         is_running="running" in state,
+        has_ended=kind is ContainerKind.REGULAR and _has_ended(spec, state, pod_restart_policy),
         restart_count=restarts if isinstance(restarts, int) else 0,
         message=message if isinstance(message, str) else None,
     )
+
+
+def _has_ended(spec: JsonObject, state: JsonObject, pod_restart_policy: str) -> bool:
+    """Whether no policy starts a regular container again; one with rules of its own (1.34) may always be.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy
+    """
+    ended = _mapping(state.get("terminated"))
+    if not ended or spec.get("restartPolicyRules"):
+        return False
+    policy = spec.get("restartPolicy") or pod_restart_policy
+    return policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0)
 
 
 def _claim_names(spec: JsonObject, status: JsonObject) -> dict[str, str]:
