@@ -164,6 +164,49 @@ def test_fail_all_does_not_touch_a_reply_that_is_being_consumed(core: HostFlagCo
     assert stream.reply(8) == FAILED + bytes(4)
 
 
+def test_fail_all_waits_for_a_claimant_and_then_for_the_reply_to_be_consumed(
+    core: HostFlagCore, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that is writing a reply finishes it, and the stream copies it, before the failed one is written."""
+    reply, waits, stream = bytes(range(8)), [], StreamStandIn(core)
+    core.configure_reply(8, -7)
+    core.lib.dsv41_hf_claim(core.claimed_host, start + 1)
+
+    def play_the_others(word: int, value: int) -> bool:
+        waits.append((word, value))
+        if word == core.released_host:
+            ctypes.memmove(core.reply_host, reply, 8)
+            core.release(start + 1)
+        else:
+            assert stream.reply(8) == reply
+            stream.consume(start + 1)
+        return True
+
+    monkeypatch.setattr(core, "_ends_within_grace", play_the_others)
+    assert core.fail_all(start + 2)
+    assert waits == [(core.released_host, _mask(start + 1)), (core.consumed_host, _mask(start + 1))]
+    assert stream.reply(8) == FAILED + bytes(4)
+
+
+def test_fail_all_looks_again_when_a_proxy_claims_while_it_waits(
+    core: HostFlagCore, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would write over a reply that was published between its wait and its claim, and that nobody has read."""
+    stream, waits = StreamStandIn(core), []
+    core.configure_reply(8, -7)
+
+    def publish_meanwhile(word: int, value: int) -> bool:
+        waits.append((word, value))
+        if len(waits) == 2:
+            core.publish(start + 1, np.arange(2, dtype=np.int32))
+        return True
+
+    monkeypatch.setattr(core, "_ends_within_grace", publish_meanwhile)
+    assert core.fail_all(start + 2)
+    assert waits[2:] == [(core.released_host, _mask(start + 1)), (core.consumed_host, _mask(start + 1))]
+    assert stream.reply(8) == FAILED + bytes(4)
+
+
 def test_fail_ahead_releases_every_pending_and_later_round_at_once(core: HostFlagCore, start: int) -> None:
     core.configure_reply(8, -7)
     stream = StreamStandIn(core)
