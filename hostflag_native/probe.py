@@ -26,6 +26,7 @@ PROBE_FUNCTIONS: Final = (
     CFunction("hf_probe_fd_pong", _I64, (ctypes.c_int, ctypes.c_int)),
     CFunction("hf_probe_publish_cost", None, (_P, _P, _U32, _U32, _U32, _P, _SIZE, _P)),
     CFunction("hf_probe_copy_cost", None, (_P, _U32, _U32, _P, _SIZE, _P)),
+    CFunction("hf_probe_naps", None, (_I64, _I64)),
 )
 
 

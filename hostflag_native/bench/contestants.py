@@ -1,20 +1,18 @@
 """Who takes part between two threads or two processes, and what is told of each."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from hostflag_native.bench.mechanism import (
+from hostflag_native.bench.mechanism import Mechanism, Sent
+from hostflag_native.bench.native_mechanisms import DescriptorMechanism, NativeMechanism
+from hostflag_native.bench.python_mechanisms import (
     Channel,
     ConnectionMechanism,
-    DescriptorMechanism,
     Event,
     EventMechanism,
-    Mechanism,
-    NativeMechanism,
     PythonHandoff,
-    Sent,
 )
 from hostflag_native.exchange import Exchange, Kind
 
@@ -52,7 +50,8 @@ class Label(StrEnum):
     SPIN_BACK = "hand-off, spin, proxy to stream"
     NAP = "hand-off, nap 50 us"
     NAP_THERE = "hand-off, nap 50 us, stream to proxy"
-    PYTHON = "hand-off from Python, spin"
+    PYTHON = "hand-off, spin, proxy in Python"
+    PYTHON_BOTH = "hand-off, spin, both sides in Python"
     FUTEX = "futex"
     EVENTFD = "eventfd"
     PIPE = "pipe"
@@ -118,43 +117,42 @@ class Ports:
 
 def contestants(ports: Ports) -> tuple[Contestant, ...]:
     """All contestants on the ports; both sides get the same in the same order."""
-    return (*_spinning(ports), *_others(ports))
+    return (*_native(ports), *_python(ports))
 
 
-def _spinning(ports: Ports) -> Iterator[Contestant]:
-    def native(kind: Kind, **settings: Any) -> NativeMechanism:
-        with_times = settings.pop("with_times", False)
-        exchange = Exchange(kind, 0, lib_path=ports.lib_path, **settings)
-        return NativeMechanism(exchange, ports.library, ports.address, with_times)
-
-    round_trip = Measure.ROUND_TRIP
-    yield Contestant(native(Kind.BARE), SPINNING_EFFORT, ((Label.BARE, round_trip),))
-    yield Contestant(native(Kind.HANDOFF), SPINNING_EFFORT, ((Label.HANDOFF, round_trip),))
-    yield Contestant(
-        native(Kind.HANDOFF, with_times=True),
-        SPINNING_EFFORT,
-        ((Label.SPIN_THERE, Measure.THERE), (Label.SPIN_BACK, Measure.BACK)),
-    )
-    yield Contestant(native(Kind.HANDOFF, reply_bytes=REPLY_4K), SPINNING_EFFORT, ((Label.HANDOFF_4K, round_trip),))
-    yield Contestant(
-        native(Kind.HANDOFF, spin_ns=0, nap_ns=NAP_NS, pause_ns=REST_NS, with_times=True),
-        NAPPING_EFFORT,
-        ((Label.NAP, round_trip), (Label.NAP_THERE, Measure.THERE)),
-    )
-    yield Contestant(native(Kind.FUTEX), BLOCKING_EFFORT, ((Label.FUTEX, round_trip),))
-
-
-def _others(ports: Ports) -> Iterator[Contestant]:
-    def row(label: Label) -> tuple[tuple[Label, Measure], ...]:
-        return ((label, Measure.ROUND_TRIP),)
-
+def _native(ports: Ports) -> Iterator[Contestant]:
+    timed_spin = ((Label.SPIN_THERE, Measure.THERE), (Label.SPIN_BACK, Measure.BACK))
+    timed_nap = ((Label.NAP, Measure.ROUND_TRIP), (Label.NAP_THERE, Measure.THERE))
+    napping = Exchange(Kind.HANDOFF, count=0, spin_ns=0, nap_ns=NAP_NS, pause_ns=REST_NS, lib_path=ports.lib_path)
+    spinning = _spinning(ports)
+    four_kib = replace(spinning, exchange=replace(spinning.exchange, reply_bytes=REPLY_4K))
+    yield Contestant(_spinning(ports, Kind.BARE), SPINNING_EFFORT, _trips(Label.BARE))
+    yield Contestant(spinning, SPINNING_EFFORT, _trips(Label.HANDOFF))
+    yield Contestant(replace(spinning, with_times=True), SPINNING_EFFORT, timed_spin)
+    yield Contestant(four_kib, SPINNING_EFFORT, _trips(Label.HANDOFF_4K))
+    yield Contestant(replace(spinning, exchange=napping, with_times=True), NAPPING_EFFORT, timed_nap)
+    yield Contestant(_spinning(ports, Kind.FUTEX), BLOCKING_EFFORT, _trips(Label.FUTEX))
     there, back = ports.eventfds
-    yield Contestant(DescriptorMechanism((there, there), (back, back)), BLOCKING_EFFORT, row(Label.EVENTFD))
+    eventfds = DescriptorMechanism((there, there), (back, back))
     pipes = DescriptorMechanism(ports.pipes[:2], ports.pipes[2:])
-    yield Contestant(pipes, BLOCKING_EFFORT, row(Label.PIPE))
-    yield Contestant(PythonHandoff(ports.lib_path, ports.address), BLOCKING_EFFORT, row(Label.PYTHON))
-    event_label = Label.THREADING_EVENT if ports.channels is None else Label.PROCESS_EVENT
+    yield Contestant(eventfds, BLOCKING_EFFORT, _trips(Label.EVENTFD))
+    yield Contestant(pipes, BLOCKING_EFFORT, _trips(Label.PIPE))
+
+
+def _python(ports: Ports) -> Iterator[Contestant]:
+    stream = _spinning(ports)
+    yield Contestant(PythonHandoff(stream, is_stream_in_python=False), BLOCKING_EFFORT, _trips(Label.PYTHON))
+    yield Contestant(PythonHandoff(stream, is_stream_in_python=True), BLOCKING_EFFORT, _trips(Label.PYTHON_BOTH))
     events = EventMechanism(*ports.events, ports.address + OFF_ENDING)
-    yield Contestant(events, BLOCKING_EFFORT, row(event_label))
+    label = Label.THREADING_EVENT if ports.channels is None else Label.PROCESS_EVENT
+    yield Contestant(events, BLOCKING_EFFORT, _trips(label))
     if ports.channels is not None:
-        yield Contestant(ConnectionMechanism(*ports.channels), BLOCKING_EFFORT, row(Label.PROCESS_PIPE))
+        yield Contestant(ConnectionMechanism(*ports.channels), BLOCKING_EFFORT, _trips(Label.PROCESS_PIPE))
+
+
+def _spinning(ports: Ports, kind: Kind = Kind.HANDOFF) -> NativeMechanism:
+    return NativeMechanism(Exchange(kind, count=0, lib_path=ports.lib_path), ports.library, ports.address)
+
+
+def _trips(label: Label) -> tuple[tuple[Label, Measure], ...]:
+    return ((label, Measure.ROUND_TRIP),)

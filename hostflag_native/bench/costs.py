@@ -20,7 +20,7 @@ PUBLISH_SLICES: Final = 20
 PUBLISH_BATCH: Final = 64
 """Publishes between two looks at the clock: some us, so that the clock does not count."""
 
-DEADLINE_MS: Final = 2.0
+DEADLINE_NS: Final = 2_000_000
 POLL_US: Final = 1000.0
 """As an engine may ask; the watchdog polls every tenth of the deadline, which is less."""
 
@@ -41,16 +41,23 @@ class PublishCost:
     publish: Distribution
     copy: Distribution
 
+    @property
+    def p50_over_limit(self) -> float:
+        """The usual publish over the usual limit."""
+        return self.publish.p50_ns / self.copy.p50_ns
+
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """How long after gathering plus deadline a round that nobody answered was failed.
 
     The definition of the watchdog's own lateness starts when it first saw the round: own_max_ns is that. What the
-    stream sees, and what since_gathered tells, is up to one poll more.
+    stream sees, and what since_gathered tells, is up to one poll more. of_sleep is the limit: how late a plain sleep
+    of the same length ends, taken in turns with the rounds.
     """
 
     since_gathered: Distribution
+    of_sleep: Distribution
     own_max_ns: float
     deadline_ns: int
     poll_ns: int
@@ -62,6 +69,7 @@ class Waiting(StrEnum):
     SPIN = "spin"
     YIELD = "yield"
     NAP = "nap 50 us"
+    BARE_NAP = "bare naps of 50 us (the limit)"
     EVENT = "threading.Event"
 
 
@@ -102,31 +110,33 @@ def measure_lateness(core: HostFlagCore, cpu: int, rounds: int) -> Lateness:
         ExchangeFailedError: the watchdog did not fail a round.
     """
     core.reset()
-    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_MS, POLL_US)
+    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_US)
     try:
-        late = PinnedThread(cpu, lambda: _late_rounds(core, rounds)).result()
+        late, slept = PinnedThread(cpu, lambda: _late_rounds(core, rounds)).result()
         own_max_ns = core.watchdog_stats()["max_late_ms"] * 1e6
     finally:
         core.stop_watchdog()
-    deadline_ns = int(DEADLINE_MS * 1e6)
-    poll_ns = int(min(POLL_US * 1000, deadline_ns // 10))
-    return Lateness(Distribution.of(late), own_max_ns, deadline_ns, poll_ns)
+    poll_ns = int(min(POLL_US * 1000, DEADLINE_NS // 10))
+    return Lateness(Distribution.of(late), Distribution.of(slept), own_max_ns, DEADLINE_NS, poll_ns)
 
 
-def _late_rounds(core: HostFlagCore, rounds: int) -> list[int]:
+def _late_rounds(core: HostFlagCore, rounds: int) -> tuple[list[int], list[int]]:
     set_timer_slack()
-    deadline_ns = int(DEADLINE_MS * 1e6)
     wait = core.lib.dsv41_hf_wait_geq
     late: list[int] = []
+    slept: list[int] = []
     for value in range(1, rounds + 1):
         gathered_ns = time.monotonic_ns()
         core.lib.dsv41_hf_store(core.gathered_host, value)
-        wait(core.released_host, value, deadline_ns - SPIN_TAIL_NS, 0, NAP_NS)
+        wait(core.released_host, value, DEADLINE_NS - SPIN_TAIL_NS, 0, NAP_NS)
         if wait(core.released_host, value, STUCK_NS, STUCK_NS, 0) != 0:
             raise ExchangeFailedError(f"the watchdog did not fail a round within {STUCK_NS / 1e9:g} s")
-        late.append(time.monotonic_ns() - gathered_ns - deadline_ns)
+        late.append(time.monotonic_ns() - gathered_ns - DEADLINE_NS)
         core.consumed(value)
-    return late
+        start_ns = time.monotonic_ns()
+        time.sleep(DEADLINE_NS / 1e9)
+        slept.append(time.monotonic_ns() - start_ns - DEADLINE_NS)
+    return late, slept
 
 
 def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[WaitingCost]:
@@ -141,6 +151,7 @@ def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[Waitin
         Waiting.SPIN: handoff(ns, 0),
         Waiting.YIELD: handoff(0, 0),
         Waiting.NAP: handoff(0, NAP_NS),
+        Waiting.BARE_NAP: lambda: load_probe().hf_probe_naps(ns, NAP_NS),
         Waiting.EVENT: lambda: threading.Event().wait(seconds),
     }
     return [WaitingCost(name, PinnedThread(cpu, partial(_cpu_share, way)).result()) for name, way in ways.items()]

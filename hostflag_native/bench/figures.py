@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from hostflag_native.bench.contestants import Label, Measure, Pair
+from hostflag_native.bench.contestants import Label, Pair
 from hostflag_native.bench.costs import Lateness, PublishCost, Waiting, WaitingCost
 from hostflag_native.bench.machine import Machine
 from hostflag_native.bench.slices import Row
@@ -16,6 +16,7 @@ class Conditions:
     Attributes:
         load_before, load_after: runnable tasks, mean of a minute.
         throttled_us: how long the cgroup's quota stopped this process.
+        stolen_seconds: how long the hypervisor kept the two CPUs from this machine.
         can_set_timer_slack: False where naps are stretched by the default slack.
         slice_count: slices per contestant.
         seconds: how long the run took.
@@ -24,6 +25,7 @@ class Conditions:
     load_before: float
     load_after: float
     throttled_us: int
+    stolen_seconds: float
     can_set_timer_slack: bool
     slice_count: int
     seconds: float
@@ -69,19 +71,22 @@ class Figures:
                 "loadBefore": self.conditions.load_before,
                 "loadAfter": self.conditions.load_after,
                 "throttledUs": self.conditions.throttled_us,
+                "stolenSeconds": round(self.conditions.stolen_seconds, 2),
                 "canSetTimerSlack": self.conditions.can_set_timer_slack,
                 "sliceCount": self.conditions.slice_count,
                 "seconds": round(self.conditions.seconds, 1),
             },
             "rows": [self._row_as_json(row) for row in self.rows],
             "publish4KiB": {
-                "publishNs": _precise(self.publish.publish.p50_ns),
-                "memcpyAndStoreNs": _precise(self.publish.copy.p50_ns),
+                "publish": self.publish.publish.as_json(),
+                "memcpyAndStore": self.publish.copy.as_json(),
+                "p50OverLimit": _precise(self.publish.p50_over_limit),
             },
             "watchdog": {
                 "deadlineNs": self.lateness.deadline_ns,
                 "pollNs": self.lateness.poll_ns,
                 "sinceGathered": self.lateness.since_gathered.as_json(),
+                "ofSleep": self.lateness.of_sleep.as_json(),
                 "ownMaxNs": round(self.lateness.own_max_ns),
             },
             "waitingCpuShare": {str(cost.way): round(cost.cpu_share, 5) for cost in self.waiting},
@@ -92,7 +97,7 @@ class Figures:
         return {
             "pair": str(row.pair),
             "name": str(row.label),
-            "measure": "one way" if row.measure is not Measure.ROUND_TRIP else "round trip",
+            "measure": "one way" if row.measure.is_one_way else "round trip",
             **row.times.as_json(),
             "p50OverLimit": None if ratios is None else _precise(ratios[0]),
             "p99OverLimit": None if ratios is None else _precise(ratios[1]),

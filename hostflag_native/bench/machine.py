@@ -78,6 +78,17 @@ def throttled_us(files: MachineFiles) -> int:
     return told.get("throttled_usec", told.get("throttled_time", 0) // 1000)
 
 
+def stolen_seconds(files: MachineFiles, cpus: Cpus) -> float:
+    """How long the hypervisor has kept the CPUs from running what was runnable, in s since boot; 0 where it hides it.
+
+    Source: proc_stat(5), the eighth number of a cpuN line.
+    """
+    lines = (line.split() for line in _text(files.proc_root / "stat").splitlines())
+    wanted = {f"cpu{cpu}" for cpu in cpus}
+    ticks = sum(int(words[8]) for words in lines if len(words) > 8 and words[0] in wanted)
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def _cpuinfo(path: Path) -> dict[str, str]:
     """The first processor's fields."""
     first, _, _ = _text(path).partition("\n\n")

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
 from hostflag_native.bench.contestants import Contestant, Ports, contestants
-from hostflag_native.bench.mechanism import Channel, Event, Slice
+from hostflag_native.bench.mechanism import Slice
+from hostflag_native.bench.python_mechanisms import Channel, Event
 from hostflag_native.exchange import ExchangeFailedError, PinnedThread
 from hostflag_native.library import load_hostflag
 from hostflag_native.shared_page import SharedPage
@@ -28,7 +29,11 @@ class Peer(Protocol):
         """All contestants, as this process has them."""
 
     def start(self, index: int, part: Slice) -> None:
-        """Starts answering for the contestant of that index."""
+        """Starts answering for the contestant of that index.
+
+        Raises:
+            ExchangeFailedError: it died.
+        """
 
     def answer(self, limit_seconds: float) -> list[int]:
         """What its side returned.
@@ -70,9 +75,10 @@ class ThreadPeer:
 class ProcessPeer:
     """Answers in one process, which lasts for all slices."""
 
-    def __init__(self, ports: Ports, control: "Connection[Any, Any]") -> None:
+    def __init__(self, ports: Ports, control: "Connection[Any, Any]", process_id: int) -> None:
         self._contestants = contestants(ports)
         self._control = control
+        self.process_id = process_id
 
     def contestants(self) -> tuple[Contestant, ...]:
         """All contestants, as this process has them."""
@@ -80,7 +86,10 @@ class ProcessPeer:
 
     def start(self, index: int, part: Slice) -> None:
         """Sends it the slice."""
-        self._control.send((index, part))
+        try:
+            self._control.send((index, part))
+        except OSError as error:
+            raise ExchangeFailedError("the second process died") from error
 
     def answer(self, limit_seconds: float) -> list[int]:
         """Waits for its message."""
@@ -88,7 +97,7 @@ class ProcessPeer:
             raise ExchangeFailedError(f"the second process did not end a slice within {limit_seconds:g} s")
         try:
             seen: list[int] = self._control.recv()
-        except EOFError as error:
+        except (EOFError, OSError) as error:
             raise ExchangeFailedError("the second process died") from error
         return seen
 
@@ -161,7 +170,7 @@ def process_peer(lib_path: str, cpu: int) -> Iterator[ProcessPeer]:
         process = context.Process(target=serve, args=(wires, theirs, cpu), name="hostflag-bench-peer", daemon=True)
         process.start()
         theirs.close()
-        peer = ProcessPeer(wires.ports(page), ours)
+        peer = ProcessPeer(wires.ports(page), ours, process.pid or 0)
         try:
             peer.answer(START_SECONDS)
             yield peer
@@ -180,7 +189,7 @@ def serve(wires: Wires, control: "Connection[Any, Any]", cpu: int) -> None:
     page = SharedPage(wires.page.number)
     mine = contestants(wires.ports(page))
     control.send([])
-    with contextlib.suppress(EOFError):  # the other process is gone
+    with contextlib.suppress(EOFError, OSError):  # the other process is gone
         while True:
             index, part = control.recv()
             control.send(mine[index].mechanism.pong(part))

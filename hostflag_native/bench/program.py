@@ -14,7 +14,7 @@ from hostflag_native.bench.bars import bars
 from hostflag_native.bench.contestants import Pair
 from hostflag_native.bench.costs import measure_lateness, measure_publish, measure_waiting
 from hostflag_native.bench.figures import Conditions, Figures
-from hostflag_native.bench.machine import MachineFiles, read_machine, throttled_us
+from hostflag_native.bench.machine import MachineFiles, read_machine, stolen_seconds, throttled_us
 from hostflag_native.bench.peers import process_peer, thread_peer
 from hostflag_native.bench.slices import Schedule, measure_pair
 from hostflag_native.bench.text import as_text
@@ -105,7 +105,8 @@ def measure(request: BenchRequest) -> Figures:
     """
     files, schedule = MachineFiles(), request.schedule
     stream_cpu, proxy_cpu = schedule.cpus
-    started, load_before, throttled_before = time.monotonic(), os.getloadavg()[0], throttled_us(files)
+    started, load_before = time.monotonic(), os.getloadavg()[0]
+    throttled_before, stolen_before = throttled_us(files), stolen_seconds(files, schedule.cpus)
     core = HostFlagCore(request.lib_path, spin_us=1000, nap_us=0)
     with thread_peer(core.lib, request.lib_path, proxy_cpu) as peer:
         rows = measure_pair(Pair.THREADS, peer, schedule)
@@ -121,6 +122,7 @@ def measure(request: BenchRequest) -> Figures:
             load_before=load_before,
             load_after=os.getloadavg()[0],
             throttled_us=throttled_us(files) - throttled_before,
+            stolen_seconds=stolen_seconds(files, schedule.cpus) - stolen_before,
             can_set_timer_slack=set_timer_slack(),
             slice_count=schedule.slice_count,
             seconds=time.monotonic() - started,

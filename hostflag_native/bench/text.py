@@ -24,7 +24,7 @@ def _heading(figures: Figures) -> Iterator[str]:
     limit = "no CPU limit" if machine.cpu_limit is None else f"CPU limit {machine.cpu_limit:g}"
     yield (
         f"load {conditions.load_before:.1f} before, {conditions.load_after:.1f} after; {limit}, "
-        f"throttled {conditions.throttled_us / 1e6:.1f} s; "
+        f"throttled {conditions.throttled_us / 1e6:.1f} s, stolen {conditions.stolen_seconds:.2f} s; "
         f"{conditions.slice_count} slices in {conditions.seconds:.0f} s"
     )
     if not conditions.can_set_timer_slack:
@@ -52,10 +52,13 @@ def _costs(figures: Figures) -> Iterator[str]:
     yield f"{'memcpy of 4 KiB and a store':{_NAME_WIDTH}}" + _cells(_times(copy))
     name = f"watchdog after {late.deadline_ns / 1e6:g} ms (poll {late.poll_ns / 1e3:g} us)"
     yield f"{name:{_NAME_WIDTH}}" + _cells(_times(late.since_gathered))
+    sleep_name = f"a sleep of {late.deadline_ns / 1e6:g} ms (the limit)"
+    yield f"{sleep_name:{_NAME_WIDTH}}" + _cells(_times(late.of_sleep))
     yield f"{'watchdog since it saw the round':{_NAME_WIDTH}}" + _cells(("", "", "", "", "", _us(late.own_max_ns)))
     yield ""
-    shares = ", ".join(f"{cost.way} {cost.cpu_share:.2%}" for cost in figures.waiting)
-    yield f"CPU burnt by one waiting thread: {shares}"
+    yield f"{'waiting for nothing':{_NAME_WIDTH}}" + _cells(("CPU",))
+    for cost in figures.waiting:
+        yield f"{cost.way:{_NAME_WIDTH}}" + _cells((f"{cost.cpu_share:.2%}",))
 
 
 def _bars(bars: tuple[Bar, ...]) -> Iterator[str]:

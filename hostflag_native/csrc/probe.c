@@ -237,3 +237,10 @@ void hf_probe_copy_cost(void *page, uint32_t batches, uint32_t batch, const void
         cost_ns[i] = (double)(hf_now_ns() - start_ns) / batch;
     }
 }
+
+void hf_probe_naps(int64_t duration_ns, int64_t nap_ns)
+{
+    int64_t end_ns = hf_now_ns() + duration_ns;
+    while (hf_now_ns() < end_ns)
+        hf_nap(nap_ns);
+}

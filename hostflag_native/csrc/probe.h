@@ -66,4 +66,7 @@ void hf_probe_publish_cost(const struct hf_probe_calls *calls, void *page, uint3
 /* Its limit: memcpy of n bytes and one release store. */
 void hf_probe_copy_cost(void *page, uint32_t batches, uint32_t batch, const void *src, size_t n, double *cost_ns);
 
+/* The limit of a wait that naps: naps nap_ns at a time for duration_ns, and looks at nothing but the clock. */
+void hf_probe_naps(int64_t duration_ns, int64_t nap_ns);
+
 #endif

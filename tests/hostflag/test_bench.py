@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from hostflag_native.__main__ import main
+
 ROUND_TRIPS = [
     "bare ping-pong (the limit)",
     "hand-off, spin",
@@ -27,16 +29,12 @@ ONE_WAYS = [
 ]
 
 
-def _bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "hostflag_native", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, build_directory: Path) -> tuple[str, dict[str, Any]]:
     """The table and the JSON of one short run."""
     file = tmp_path_factory.mktemp("bench") / "figures.json"
-    done = _bench("--rounds", "8", "--json", str(file))
+    command = [sys.executable, "-W", "error", "-m", "hostflag_native", "bench", "--rounds", "8", "--json", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout, json.loads(file.read_text())
 
@@ -113,15 +111,12 @@ def test_the_table_has_every_row_and_every_bar(run: tuple[str, dict[str, Any]]) 
     ]
 
 
-def test_json_to_standard_output_comes_alone() -> None:
-    done = _bench("--rounds", "4", "--json", "-")
-    assert json.loads(done.stdout)["conditions"]["sliceCount"] == 1
-
-
-def test_both_sides_may_share_one_cpu() -> None:
+def test_json_to_standard_output_comes_alone_and_both_sides_may_share_one_cpu(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     cpu = min(os.sched_getaffinity(0))
-    done = _bench("--rounds", "4", "--json", "-", "--cpus", f"{cpu},{cpu}")
-    assert json.loads(done.stdout)["machine"]["coreDistance"] == "one CPU"
+    assert main(["bench", "--rounds", "4", "--json", "-", "--cpus", f"{cpu},{cpu}"]) == 0
+    assert json.loads(capsys.readouterr().out)["machine"]["coreDistance"] == "one CPU"
 
 
 @pytest.mark.parametrize(
@@ -134,12 +129,17 @@ def test_both_sides_may_share_one_cpu() -> None:
         (["--rounds", "-5"], "'-5' is not a number of rounds, expected 1 or more"),
     ],
 )
-def test_wrong_arguments_are_refused_with_a_sentence(arguments: list[str], sentence: str) -> None:
-    done = _bench(*arguments)
-    assert (done.returncode, sentence in done.stderr) == (2, True), done.stderr
+def test_wrong_arguments_are_refused_with_a_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", *arguments])
+    assert sentence in capsys.readouterr().err
 
 
-def test_a_library_that_is_not_there_is_named() -> None:
-    done = _bench("--lib", "/nowhere/libdsv41_hostflag.so")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "bench: VLLM_DSPARK_REMOTE_HOSTFLAG_LIB=/nowhere/libdsv41_hostflag.so does not exist\n"
+def test_a_library_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--lib", "/nowhere/libdsv41_hostflag.so"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "bench: VLLM_DSPARK_REMOTE_HOSTFLAG_LIB=/nowhere/libdsv41_hostflag.so does not exist\n",
+    )

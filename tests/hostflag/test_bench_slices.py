@@ -123,8 +123,10 @@ def test_a_second_process_that_dies_is_noticed_at_once() -> None:
         pid = peer.process_id
         peer.start(_of(peer, Label.PROCESS_PIPE), OVER_AT_ONCE)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(ExchangeFailedError, match="^the second process died$"):
+        with pytest.raises(ExchangeFailedError, match=r"^the second process died$"):
             peer.answer(60)
+        with pytest.raises(ExchangeFailedError, match=r"^the second process died$"):
+            peer.start(_of(peer, Label.BARE), OVER_AT_ONCE)
 
 
 def test_no_process_is_left_behind() -> None:
