@@ -74,6 +74,8 @@ def next_plan(previous: PodPlan | None, plan: PodPlan) -> PodPlan:
 
     A plan too large for its place is shortened, what it pins is not: see `_fit`.
     """
+    if previous is not None and plan.says_the_same_as(previous):
+        return previous
     fitted = _fit(plan)
     if previous is None:
         return replace(fitted, generation=1)
