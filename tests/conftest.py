@@ -12,7 +12,7 @@ from cpuplan.host.root import HostRoot
 from tests.cases import HOW_TO_ENABLE, cases_folder, memory_folder, unpack_machine
 from tests.machines import write_machine
 
-pytest_plugins = ["tests.cluster.fixture"]
+pytest_plugins = ["tests.cluster.fixture", "tests.fakeapi.fixture"]
 
 REQUIRE_ALL = "--require-all"
 

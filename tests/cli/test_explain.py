@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -156,17 +156,6 @@ def test_a_file_that_is_not_there_and_no_pod_at_all_are_sentences(cpuplan: Comma
         f"cpuplan explain: which pod? {tmp_path}/plan has no plan; give a pod's name, or a file with -f"
     )
     assert cpuplan("explain", "llm-0", "-f", tmp_path / "x").exit_code == 2
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApi]:
-    with FakeApi() as server:
-        yield server
-
-
-@pytest.fixture
-def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
-    return api.write_kubeconfig(tmp_path / "kubeconfig")
 
 
 def test_a_pod_of_the_cluster_is_explained_with_who_holds_what(

@@ -1,4 +1,4 @@
-"""An API server in memory, a client for it that does not wait between tries, and a clock that tests move."""
+"""A client for the API server in memory that does not wait between tries, and a clock that tests move."""
 
 import threading
 import time
@@ -28,19 +28,6 @@ class FakeClock:
 def clock() -> FakeClock:
     """A clock at 1000 s."""
     return FakeClock()
-
-
-@pytest.fixture
-def api() -> Iterator[FakeApi]:
-    """An empty API server."""
-    with FakeApi() as server:
-        yield server
-
-
-@pytest.fixture
-def kubeconfig(api: FakeApi, tmp_path: Path) -> Path:
-    """A kubeconfig for the API server in memory."""
-    return api.write_kubeconfig(tmp_path / "kubeconfig")
 
 
 @pytest.fixture

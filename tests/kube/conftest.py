@@ -1,4 +1,4 @@
-"""An API server in memory, and a client for it that does not wait between tries."""
+"""A client for the API server in memory, that does not wait between tries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,20 +8,12 @@ import urllib3
 
 from cpuplan.kube.client import KubeClient, default_retries
 from cpuplan.kube.connection import connect
-from tests.fakeapi import FakeApi
 
 
 @pytest.fixture
-def api() -> Iterator[FakeApi]:
-    """An empty API server."""
-    with FakeApi() as server:
-        yield server
-
-
-@pytest.fixture
-def client(api: FakeApi, tmp_path: Path) -> Iterator[KubeClient]:
+def client(kubeconfig: Path) -> Iterator[KubeClient]:
     """A client with the product's retries, without their waiting times."""
     retries: urllib3.Retry = default_retries().new(backoff_factor=0.0, backoff_jitter=0.0)
-    connection = connect(api.write_kubeconfig(tmp_path / "kubeconfig"))
+    connection = connect(kubeconfig)
     yield KubeClient(connection, retries=retries)
     connection.close()

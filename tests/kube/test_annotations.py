@@ -127,9 +127,7 @@ PIECES = parse_cpu_list(",".join(str(cpu) for cpu in range(0, 224, 2)))
     ("containers", "workers", "mask"),
     [(1, 24, MASK), (2, 8, MASK), (4, 4, MASK), (6, 1, MASK), (1, 16, PIECES), (2, 2, PIECES), (1, 1, MASK)],
 )
-def test_the_usual_plans_stay_below_four_kibibytes(
-    containers: int, workers: int, mask: frozenset[int]
-) -> None:
+def test_the_usual_plans_stay_below_four_kibibytes(containers: int, workers: int, mask: frozenset[int]) -> None:
     """With room for the self-test's verdict."""
     plan = pod(*[(f"engine-{index}", container(workers, mask=mask)) for index in range(containers)])
     assert size_bytes(annotations_of(next_plan(None, plan))) + HOSTFLAG_BYTES <= MOST_BYTES
