@@ -34,6 +34,9 @@ LATENCY_BATCH: Final = 64
 
 LATENCY_BATCHES: Final = 20
 
+LATENCY_SECONDS: Final = 1.0
+"""Longest time of each of the two measurements, in s: a slow device is measured with fewer batches."""
+
 
 def run_device_part(
     checklist: Checklist,
@@ -99,8 +102,9 @@ class DeviceChecks:
         for name, fault, check in checks:
             if not checklist.run(part, name, fault, check):
                 break
-        if checklist.checks()[-1].outcome is not Outcome.STUCK:
-            stream.tear_down()
+        if checklist.checks()[-1].outcome is not Outcome.STUCK and checklist.run(
+            part, "tear-down", "device-tear-down", stream.tear_down
+        ):
             core.close()
 
     def _identify(self, devices: list[dict[str, Any]]) -> None:
@@ -168,7 +172,8 @@ class DeviceChecks:
         first = 1
         for name, with_reply in (("wordsOnly", False), ("with60KiBReply", True)):
             samples: list[int] = []
-            for _ in range(LATENCY_BATCHES):
+            end = time.monotonic() + LATENCY_SECONDS
+            while len(samples) < LATENCY_BATCHES * LATENCY_BATCH and (not samples or time.monotonic() < end):
                 samples += self._time_batch(core, stream, first, with_reply=with_reply)
                 first += LATENCY_BATCH
             figures[name] = Distribution.of(samples).as_json()

@@ -1,6 +1,8 @@
 """One device's half of the hand-off: the page registered with it, and a stream that plays rounds."""
 
 import ctypes
+import time
+from collections.abc import Callable
 from typing import Final
 
 from hostflag_native.core import HostFlagCore
@@ -39,6 +41,7 @@ class DeviceStream:
         self._page_device = ctypes.c_uint64()
         self._buffer_device = ctypes.c_uint64()
         self._reply_copy = ctypes.c_void_p()
+        self._last_queued = 0
         self._undo: list[tuple[str, object]] = []
 
     def set_up(self) -> None:
@@ -65,13 +68,20 @@ class DeviceStream:
         self._undo.append(("cuStreamDestroy_v2", self._stream))
 
     def tear_down(self) -> None:
-        """Undoes what set_up did, last first; only with nothing parked. The page is unregistered before it is freed."""
+        """Lets go of what may still be parked, then undoes what set_up did, last first; the page before it is freed.
+
+        Raises:
+            StreamStuckError: the stream stays parked; then nothing is undone, since each of those calls would hang.
+        """
+        if self._stream:
+            self._let_go()
         while self._undo:
             name, argument = self._undo.pop()
             self._driver.result_of(name, argument)
 
     def queue_round(self, round_number: int, *, with_reply: bool = True) -> None:
         """Queues a whole round: gather, wait for the release, copy the reply through the device, consume."""
+        self._last_queued = round_number & _M32
         self._write(OFF_GATHERED, round_number)
         self._queue(
             "cuStreamWaitValue32_v2",
@@ -113,11 +123,7 @@ class DeviceStream:
         self._expect_no_error()
 
     def expect_consumed(self, round_number: int) -> None:
-        """Waits until the stream has gone on and the host sees that; else tries to rescue it.
-
-        1. Release the round.
-        2. Fail ahead.
-        3. Set released to exactly the round: a device that compares unsigned goes on with that.
+        """Waits until the stream has gone on and the host sees that; else rescues it.
 
         Raises:
             CheckFailedError: it went on only after a rescue.
@@ -128,28 +134,55 @@ class DeviceStream:
             return
         self._expect_no_error()
         value = round_number & _M32
-        rescues = (
-            ("device-not-released", "a release", lambda: self._core.release(value)),
-            ("device-not-released", "failing ahead", self._core.fail_ahead),
-            (
-                "device-compare",
-                "setting the word to exactly the round (it does not compare cyclically)",
-                lambda: self._core.lib.dsv41_hf_set(self._core.released_host, value),
-            ),
-        )
-        for fault, what, rescue in rescues:
+        for fault, what, rescue in self._rescues(value):
             rescue()
             if self._reaches(consumed, round_number, RESCUE_NS):
                 raise CheckFailedError(
                     fault, f"the stream did not go on with round {value} within {STEP_SECONDS:g} s; {what} rescued it"
                 )
-        raise StreamStuckError(
-            f"the stream stayed parked at round {value} after the rescue: this device does not observe host stores"
-        )
+        raise self._stuck(value)
 
     def reply(self) -> bytes:
         """The reply of the last consumed round, as it came back from the device."""
         return ctypes.string_at(self._reply_copy, self._reply_bytes)
+
+    def _rescues(self, value: int) -> tuple[tuple[str, str, Callable[[], object]], ...]:
+        """What may let a parked stream go, gentlest first: the fault that each proves, its name, and what does it."""
+        core = self._core
+        return (
+            ("device-not-released", "a release", lambda: core.release(value)),
+            ("device-not-released", "failing ahead", core.fail_ahead),
+            (
+                "device-compare",
+                "setting the word to exactly the round (the device does not compare cyclically)",
+                lambda: core.lib.dsv41_hf_set(core.released_host, value),
+            ),
+        )
+
+    def _let_go(self) -> None:
+        """Rescues a stream that a check left parked, in the last round that was queued."""
+        queued = self._last_queued
+        for _, _, rescue in self._rescues(queued):
+            if self._is_idle(0):
+                return
+            rescue()
+            if self._is_idle(RESCUE_NS):
+                return
+        raise self._stuck(queued)
+
+    def _is_idle(self, limit_ns: int) -> bool:
+        """True once nothing is pending, or the stream has failed; False after the limit."""
+        give_up_ns = time.monotonic_ns() + limit_ns
+        while self._driver.result_of("cuStreamQuery", self._stream) == NOT_READY:
+            if time.monotonic_ns() >= give_up_ns:
+                return False
+            time.sleep(_POLL_NAP_NS / 1e9)
+        return True
+
+    def _stuck(self, value: int) -> StreamStuckError:
+        return StreamStuckError(
+            f"the stream stayed parked at round {value} after the rescue: this device does not observe host stores"
+        )
 
     def _reaches(self, word: int, round_number: int, limit_ns: int) -> bool:
         waited = self._core.lib.dsv41_hf_wait_geq(word, round_number & _M32, limit_ns, _POLL_SPIN_NS, _POLL_NAP_NS)
