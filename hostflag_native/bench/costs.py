@@ -21,8 +21,12 @@ PUBLISH_BATCH: Final = 64
 """Publishes between two looks at the clock: some us, so that the clock does not count."""
 
 DEADLINE_NS: Final = 2_000_000
-POLL_US: Final = 1000.0
-"""As an engine may ask; the watchdog polls every tenth of the deadline, which is less."""
+POLL_NS: Final = DEADLINE_NS // 10
+"""The longest that attach allows for this deadline."""
+
+PHASE_STEP_NS: Final = POLL_NS * 5 // 13
+"""How much longer each rest between rounds is than the one before, modulo the poll, in ns: else all rounds would be
+gathered at one phase of the watchdog's polling."""
 
 FAIL_STATUS: Final = -1
 REPLY_BYTES: Final = 64
@@ -30,6 +34,8 @@ REPLY_BYTES: Final = 64
 SPIN_TAIL_NS: Final = 150_000
 """The stream's stand-in naps until so long before the deadline and spins from there, in ns: a nap's end is too coarse
 to see whether the watchdog is early."""
+
+WAITING_SLICES: Final = 10
 
 STUCK_NS: Final = 5_000_000_000
 
@@ -110,14 +116,13 @@ def measure_lateness(core: HostFlagCore, cpu: int, rounds: int) -> Lateness:
         ExchangeFailedError: the watchdog did not fail a round.
     """
     core.reset()
-    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_US)
+    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_NS / 1000)
     try:
         late, slept = PinnedThread(cpu, lambda: _late_rounds(core, rounds)).result()
         own_max_ns = core.watchdog_stats()["max_late_ms"] * 1e6
     finally:
         core.stop_watchdog()
-    poll_ns = int(min(POLL_US * 1000, DEADLINE_NS // 10))
-    return Lateness(Distribution.of(late), Distribution.of(slept), own_max_ns, DEADLINE_NS, poll_ns)
+    return Lateness(Distribution.of(late), Distribution.of(slept), own_max_ns, DEADLINE_NS, POLL_NS)
 
 
 def _late_rounds(core: HostFlagCore, rounds: int) -> tuple[list[int], list[int]]:
@@ -133,16 +138,17 @@ def _late_rounds(core: HostFlagCore, rounds: int) -> tuple[list[int], list[int]]
             raise ExchangeFailedError(f"the watchdog did not fail a round within {STUCK_NS / 1e9:g} s")
         late.append(time.monotonic_ns() - gathered_ns - DEADLINE_NS)
         core.consumed(value)
+        asked_ns = DEADLINE_NS + value * PHASE_STEP_NS % POLL_NS
         start_ns = time.monotonic_ns()
-        time.sleep(DEADLINE_NS / 1e9)
-        slept.append(time.monotonic_ns() - start_ns - DEADLINE_NS)
+        time.sleep(asked_ns / 1e9)
+        slept.append(time.monotonic_ns() - start_ns - asked_ns)
     return late, slept
 
 
 def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[WaitingCost]:
-    """Lets a thread wait in each way, one after the other."""
+    """Lets a thread wait in each way for so many seconds, in alternating slices."""
     core.reset()
-    ns = int(seconds * 1e9)
+    ns = int(seconds * 1e9) // WAITING_SLICES
 
     def handoff(spin_ns: int, nap_ns: int) -> Callable[[], object]:
         return lambda: core.lib.dsv41_hf_wait_geq(core.gathered_host, 1, ns, spin_ns, nap_ns)
@@ -152,13 +158,21 @@ def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[Waitin
         Waiting.YIELD: handoff(0, 0),
         Waiting.NAP: handoff(0, NAP_NS),
         Waiting.BARE_NAP: lambda: load_probe().hf_probe_naps(ns, NAP_NS),
-        Waiting.EVENT: lambda: threading.Event().wait(seconds),
+        Waiting.EVENT: lambda: threading.Event().wait(ns / 1e9),
     }
-    return [WaitingCost(name, PinnedThread(cpu, partial(_cpu_share, way)).result()) for name, way in ways.items()]
+    slices = [
+        (way, *PinnedThread(cpu, partial(_cpu_and_wall_ns, wait)).result())
+        for _ in range(WAITING_SLICES)
+        for way, wait in ways.items()
+    ]
+    return [
+        WaitingCost(way, sum(s[1] for s in slices if s[0] is way) / sum(s[2] for s in slices if s[0] is way))
+        for way in ways
+    ]
 
 
-def _cpu_share(way: Callable[[], object]) -> float:
+def _cpu_and_wall_ns(wait: Callable[[], object]) -> tuple[int, int]:
     set_timer_slack()
     start_ns, start_cpu_ns = time.monotonic_ns(), time.thread_time_ns()
-    way()
-    return (time.thread_time_ns() - start_cpu_ns) / (time.monotonic_ns() - start_ns)
+    wait()
+    return time.thread_time_ns() - start_cpu_ns, time.monotonic_ns() - start_ns

@@ -39,7 +39,7 @@ def _rows(figures: Figures) -> Iterator[str]:
             if row.pair is not pair:
                 continue
             ratios = figures.ratios(row)
-            over_limit = ("-", "-") if ratios is None else tuple(f"{ratio:.2f}" for ratio in ratios)
+            over_limit = ("-", "-") if ratios is None else tuple(_ratio(ratio) for ratio in ratios)
             yield f"{row.label:{_NAME_WIDTH}}" + _cells((*_times(row.times), *over_limit))
 
 
@@ -76,6 +76,10 @@ def _times(times: Distribution) -> tuple[str, ...]:
 
 def _us(ns: float) -> str:
     return f"{ns / 1000:.3f}" if abs(ns) < 10_000 else f"{ns / 1000:.1f}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def _cells(values: tuple[str, ...]) -> str:
