@@ -30,7 +30,7 @@ help:
 	@echo "make image         the product image $(IMAGE), loaded into that cluster where it runs"
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
 	@echo "make soak          long searches: 100,000 random histories of a node's ledger, 5,000 fuzzed inputs per parser"
-	@echo "make bench         speed against its bounds: import, reading a host, planning"
+	@echo "make bench         speed against its bounds: import, reading a host, planning, the hand-off"
 	@echo "make clean         what was built in the checkout"
 
 venv: .venv/installed
@@ -96,6 +96,7 @@ soak: venv
 
 bench: venv
 	PYTHONPATH=operator:. $(BIN)/python -m benchmarks
+	$(BIN)/python -m hostflag_native bench
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
