@@ -113,8 +113,8 @@ class Cluster:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The names of the nodes without a control plane."""
-        found = self.get("nodes", "--selector=!node-role.kubernetes.io/control-plane")["items"]
+        """The names of the real nodes without a control plane."""
+        found = self.get("nodes", "--selector=!node-role.kubernetes.io/control-plane,!cpuplan.dev/simulated")["items"]
         return tuple(sorted(node["metadata"]["name"] for node in found))
 
     def load_image(self, image: str) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.fixture import Cluster
 from tests.endtoend.conftest import until
 from tests.readme.console import CHECKOUT, Command, lacking, outputs, section_commands
 
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.commands
 
 DEMO_SECONDS = 900
 EXAMPLE_IMAGE = "registry.example.com/cpuplan"
