@@ -37,11 +37,11 @@ DEADLINE_ROUNDS: Final = 5
 FAILED_REPLY: Final = FAIL_STATUS.to_bytes(4, "little", signed=True) + bytes(REPLY_BYTES - 4)
 
 
-def run_host_checks(checklist: Checklist, lib_path: str, injection: Injection) -> None:
-    """Makes the checks of one process; after a library that does not load there is nothing to make."""
+def run_host_checks(checklist: Checklist, lib_path: str, injection: Injection) -> bool:
+    """Makes the checks of one process; False if the library does not load: then there is nothing more to check."""
     opened: list[HostFlagCore] = []
     if not checklist.run(PART, "library", "host-library", lambda: _check_library(lib_path, opened)):
-        return
+        return False
     core = opened[0]
     checklist.run(PART, "page", "host-page", lambda: _check_page(core))
     checklist.run(PART, "order", "host-order", lambda: play_rounds(core, 1, ROUNDS, REPLY_BYTES, injection))
@@ -51,6 +51,7 @@ def run_host_checks(checklist: Checklist, lib_path: str, injection: Injection) -
     checklist.run(PART, "fail-all", "host-fail-all", lambda: _check_fail_all(core))
     checklist.run(PART, "fail-ahead", "host-fail-ahead", lambda: _check_fail_ahead(core))
     core.close()
+    return True
 
 
 def _check_library(lib_path: str, opened: list[HostFlagCore]) -> Figures:

@@ -113,16 +113,16 @@ class SelfTestProgram:
         self._end()
 
     def _make_checks(self) -> None:
-        if self._request.host_part:
-            run_host_checks(self._checklist, self._request.lib_path, self._request.injection)
-            run_process_checks(self._checklist, self._request.lib_path)
-        if self._request.device_part:
+        request = self._request
+        if request.host_part and run_host_checks(self._checklist, request.lib_path, request.injection):
+            run_process_checks(self._checklist, request.lib_path)
+        if request.device_part:
             run_device_part(
                 self._checklist,
                 self._devices,
-                lib_path=self._request.lib_path,
-                injection=self._request.injection,
-                require_gpu=self._request.require_gpu,
+                lib_path=request.lib_path,
+                injection=request.injection,
+                require_gpu=request.require_gpu,
             )
 
     def _end_at_limit(self) -> NoReturn:
