@@ -29,7 +29,8 @@ help:
 	@echo "make cluster-up    the kind cluster of the tests; make cluster-down removes it"
 	@echo "make image         the product image $(IMAGE), loaded into that cluster where it runs"
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
-	@echo "make soak          long searches: 100,000 random histories of a node's ledger, 5,000 fuzzed inputs per parser"
+	@echo "make soak          long searches: 100,000 random histories of a node's ledger, 5,000 fuzzed inputs per parser,"
+	@echo "                   10,000,000 rounds of the hand-off with dying proxies, and its model with three rounds"
 	@echo "make bench         speed against its bounds: import, reading a host, planning, the hand-off"
 	@echo "make clean         what was built in the checkout"
 
@@ -91,6 +92,8 @@ test: venv
 soak: venv
 	PYTHONPATH=operator:. $(BIN)/python -m tests.planning.ledger_search 100000
 	CPUPLAN_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest -q --timeout=3600 tests/fuzz
+	HOSTFLAG_SOAK=1 $(BIN)/python -m pytest -q --timeout=7200 tests/hostflag/test_model.py \
+	  tests/hostflag/test_schedules.py tests/hostflag/test_stress.py
 
 bench: venv
 	PYTHONPATH=operator:. $(BIN)/python -m benchmarks
