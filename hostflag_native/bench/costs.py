@@ -1,6 +1,7 @@
 """What the hand-off costs beside its round trips: a publish, the watchdog's lateness, the CPU that waiting burns."""
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Final
 
 from hostflag_native.bench.contestants import NAP_NS, REPLY_4K
 from hostflag_native.core import HostFlagCore
-from hostflag_native.exchange import ExchangeFailedError, PinnedThread
+from hostflag_native.exchange import Cpus, ExchangeFailedError, PinnedThread
 from hostflag_native.layout import OFF_CLAIMED, OFF_RELEASED
 from hostflag_native.probe import Distribution, ProbeCalls, load_probe
 from hostflag_native.timer_slack import set_timer_slack
@@ -59,7 +60,7 @@ class Lateness:
 
     The definition of the watchdog's own lateness starts when it first saw the round: own_max_ns is that. What the
     stream sees, and what since_gathered tells, is up to one poll more. of_sleep is the limit: how late a plain sleep
-    of the same length ends, taken in turns with the rounds.
+    of the same length ends on the same CPU, taken in turns with the rounds.
     """
 
     since_gathered: Distribution
@@ -109,23 +110,24 @@ def measure_publish(core: HostFlagCore, cpu: int, rounds: int) -> PublishCost:
     return PinnedThread(cpu, work).result()
 
 
-def measure_lateness(core: HostFlagCore, cpu: int, rounds: int) -> Lateness:
-    """Lets rounds run into the deadline, one after the other.
+def measure_lateness(core: HostFlagCore, cpus: Cpus, rounds: int) -> Lateness:
+    """Lets rounds run into the deadline, one after the other: the stream on the first CPU, the watchdog on the second.
 
     Raises:
         ExchangeFailedError: the watchdog did not fail a round.
     """
     core.reset()
-    core.attach(REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_NS / 1000)
+    attach = partial(core.attach, REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_NS / 1000)
+    PinnedThread(cpus[1], attach).result()  # the watchdog inherits its CPU
     try:
-        late, slept = PinnedThread(cpu, lambda: _late_rounds(core, rounds)).result()
+        late, slept = PinnedThread(cpus[0], lambda: _late_rounds(core, cpus, rounds)).result()
         own_max_ns = core.watchdog_stats()["max_late_ms"] * 1e6
     finally:
         core.stop_watchdog()
     return Lateness(Distribution.of(late), Distribution.of(slept), own_max_ns, DEADLINE_NS, POLL_NS)
 
 
-def _late_rounds(core: HostFlagCore, rounds: int) -> tuple[list[int], list[int]]:
+def _late_rounds(core: HostFlagCore, cpus: Cpus, rounds: int) -> tuple[list[int], list[int]]:
     set_timer_slack()
     wait = core.lib.dsv41_hf_wait_geq
     late: list[int] = []
@@ -138,10 +140,12 @@ def _late_rounds(core: HostFlagCore, rounds: int) -> tuple[list[int], list[int]]
             raise ExchangeFailedError(f"the watchdog did not fail a round within {STUCK_NS / 1e9:g} s")
         late.append(time.monotonic_ns() - gathered_ns - DEADLINE_NS)
         core.consumed(value)
+        os.sched_setaffinity(0, {cpus[1]})
         asked_ns = DEADLINE_NS + value * PHASE_STEP_NS % POLL_NS
         start_ns = time.monotonic_ns()
         time.sleep(asked_ns / 1e9)
         slept.append(time.monotonic_ns() - start_ns - asked_ns)
+        os.sched_setaffinity(0, {cpus[0]})
     return late, slept
 
 

@@ -114,7 +114,7 @@ def measure(request: BenchRequest) -> Figures:
         rows += measure_pair(Pair.PROCESSES, other, schedule)
     publish = measure_publish(core, stream_cpu, schedule.rounds)
     waiting = measure_waiting(core, stream_cpu, min(1.0, schedule.rounds * WAITING_SECONDS_PER_ROUND))
-    lateness = measure_lateness(core, stream_cpu, max(1, int(schedule.rounds * LATENESS_SHARE)))
+    lateness = measure_lateness(core, schedule.cpus, max(1, int(schedule.rounds * LATENESS_SHARE)))
     core.close()
     return Figures(
         machine=read_machine(files, schedule.cpus),
