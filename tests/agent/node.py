@@ -56,6 +56,7 @@ def settings_for(root: HostRoot, socket: Path, **changes: Any) -> AgentSettings:
         "resync_seconds": 30.0,
         "settle_seconds": 10.0,
         "start_jitter_seconds": 0.0,
+        "is_audit_served": True,
     }
     return AgentSettings(**{**settings, **changes})
 

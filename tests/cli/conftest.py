@@ -15,9 +15,9 @@ from cpuplan.cli.main import main
 from cpuplan.host.identity import read_boot_id
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import THIS_HOST
-from cpuplan.inprocess.environment import THREAD_VARIABLES
 from cpuplan.inprocess.published import CONTAINER_VARIABLE
 from cpuplan.model.podplan import PodPlan
+from cpuplan.model.pools import THREAD_VARIABLES
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf
 from tests.podvolume import PodVolume, plan_of_pod

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cpuplan.inprocess.environment import THREAD_VARIABLES
 from cpuplan.model.podplan import PodPlan
+from cpuplan.model.pools import THREAD_VARIABLES
 from tests.cli.answers import Answer
 from tests.podvolume import PodVolume
 

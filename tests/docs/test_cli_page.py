@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cpuplan.cli.main import SUBCOMMANDS, main
-from cpuplan.inprocess.environment import THREAD_VARIABLES
+from cpuplan.model.pools import THREAD_VARIABLES
 from tests.machines import write_machine
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -27,6 +27,7 @@ IDENTITY = {"namespace": "default", "name": "llm-0", "uid": "u", "creationTimest
 POD_KEYS = (
     *("containers", "initContainers", "resources", "limits", "claims", "name", "cpu", "nvidia.com/gpu", "nodeName"),
     *("containerStatuses", "state", "terminated", "running", "containerID", "restartCount", "resourceClaims"),
+    *("env", "envFrom", "value", "command", "args", "restartPolicy", "restartPolicyRules"),
     *("resourceClaimName", "resourceClaimStatuses", "extendedResourceClaimStatus", "requestMappings", "conditions"),
 )
 METADATA_KEYS = ("annotations", "labels", "managedFields", "fieldsV1", "f:metadata", "time", "deletionTimestamp")

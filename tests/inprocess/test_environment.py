@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cpuplan.inprocess.environment import (
-    THREAD_VARIABLES,
-    set_thread_variables,
-    thread_variables,
-    threads_per_process,
-)
+from cpuplan.inprocess.environment import set_thread_variables, thread_variables, threads_per_process
 from cpuplan.model.plan import CpuPlan, StepCpus
+from cpuplan.model.pools import THREAD_VARIABLES
 
 NAMES = [variable.name for variable in THREAD_VARIABLES]
 PLAN = CpuPlan(frozenset(range(32)), 12, (StepCpus(frozenset({0}), ""),), 31, "", "pinned")

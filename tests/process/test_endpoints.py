@@ -19,6 +19,7 @@ class Process:
     port: int = 0
     hangs: str = ""
     unready: str = ""
+    document: str = ""
 
     def ask(self, path: str, *, accept: str = "*/*") -> tuple[int, str]:
         """Status and text of one GET."""
@@ -37,7 +38,9 @@ def served_process() -> Iterator[Process]:
     registry = CollectorRegistry()
     Counter("things", "Things.", registry=registry).inc()
     told = Process()
-    with served(Address("127.0.0.1", 0), Answers(registry, lambda: told.hangs, lambda: told.unready)) as port:
+    documents = {"/things": lambda: told.document}
+    answers = Answers(registry, lambda: told.hangs, lambda: told.unready, documents)
+    with served(Address("127.0.0.1", 0), answers) as port:
         told.port = port
         yield told
 
@@ -71,7 +74,14 @@ def test_metrics_are_served_as_text(process: Process) -> None:
 
 
 def test_other_paths_are_named_as_unknown(process: Process) -> None:
-    assert process.ask("/") == (HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz\n")
+    assert process.ask("/") == (HTTPStatus.NOT_FOUND, "there are /metrics, /healthz, /readyz and /things\n")
+
+
+def test_a_document_is_served_once_there_is_one(process: Process) -> None:
+    process.document = ""
+    assert process.ask("/things") == (HTTPStatus.SERVICE_UNAVAILABLE, "not there yet\n")
+    process.document = '{"things": 1}'
+    assert process.ask("/things?x=1") == (HTTPStatus.OK, '{"things": 1}\n')
 
 
 def test_a_scraper_may_ask_for_openmetrics(process: Process) -> None:

@@ -18,6 +18,7 @@ from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError
 from ..model.podplan import ContainerPlan, PodPlan
 from ..planning.ledger import NodeRules, plan_node
+from .auditing import NodeAuditor
 from .containers import NodeState, PodRequests, requests_of
 from .metrics import AgentMetrics
 from .nodefacts import NodeFacts
@@ -53,6 +54,7 @@ class NodeAgentParts:
     settling: MaskSettling
     resources: DeviceResources
     rules: NodeRules
+    auditor: NodeAuditor
     refresh: Callable[[], None]
 
 
@@ -130,6 +132,7 @@ class NodeAgent:
         2. What the kubelet assigned, and from it what is to be planned.
         3. The ledger.
         4. One patch per pod whose annotations differ.
+        5. Now and then an audit, of all pods.
         """
         parts = self._parts
         if not parts.watch.is_synced:
@@ -141,7 +144,8 @@ class NodeAgent:
             self._refreshed_at = began
             parts.refresh()
         pods = [pod for pod in parts.watch.pods() if _concerns_us(pod)]
-        asked = self._ask(pods)
+        state = NodeState(parts.facts.cpus(), parts.facts.boot_id, self._assignments(), parts.resources)
+        asked = self._ask(pods, state)
         requests = parts.settling.settle(request for each in asked for request in each.requests)
         plans: Mapping[tuple[str, str], ContainerPlan] = {}
         if requests:
@@ -156,22 +160,17 @@ class NodeAgent:
                 self._clean(pod)
         for each in asked:
             self._publish(each, plans)
+        parts.auditor.look(parts.watch.pods(), state)
         self._finish_turn(pods, waiting, any(each.may_improve for each in asked))
 
-    def _ask(self, pods: Iterable[Pod]) -> list[PodRequests]:
+    def _ask(self, pods: Iterable[Pod], state: NodeState) -> list[PodRequests]:
         """What the pods that are to be planned ask for; one that cannot be understood never stops the others."""
-        parts = self._parts
-        planned = [pod for pod in pods if _holds_cpus(pod)]
-        assignments = self._assignments()
-        if not planned:
-            return []
-        state = NodeState(parts.facts.cpus(), parts.facts.boot_id, assignments, parts.resources)
         asked = []
-        for pod in planned:
+        for pod in filter(_holds_cpus, pods):
             try:
-                asked.append(requests_of(pod, parts.facts, state))
+                asked.append(requests_of(pod, self._parts.facts, state))
             except Exception:  # noqa: BLE001 - whatever one pod holds, the others still need their plans
-                parts.metrics.replan_failed()
+                self._parts.metrics.replan_failed()
                 _log.exception("a pod cannot be understood and is left out pod=%s", pod.key)
         return asked
 
@@ -238,7 +237,8 @@ class NodeAgent:
             awaited.add("devices without a place")
         if self._kubelet_trouble:
             awaited.add("the kubelet")
-        dues = [due for due in (parts.writer.due_seconds, parts.settling.due_seconds) if due is not None]
+        workers = (parts.writer, parts.settling, parts.auditor)
+        dues = [due for due in (worker.due_seconds for worker in workers) if due is not None]
         with self._turn:
             self._changed_at = {uid: at for uid, at in self._changed_at.items() if uid in uids}
             self._schedule.turn_ends(

@@ -20,6 +20,7 @@ from ..model.errors import HostReadError, OverrideError
 from ..planning.ledger import NodeRules
 from ..process.endpoints import Answers, ListenError, served
 from ..process.flags import EXIT_MISCONFIGURED
+from .auditing import AuditMetrics, NodeAuditor
 from .claims import ClaimReader
 from .loop import NodeAgent, NodeAgentParts
 from .metrics import AgentMetrics
@@ -29,6 +30,9 @@ from .podresources import PodResourcesClient
 from .settings import AgentSettings
 from .settling import MaskSettling
 from .writing import PodWriter
+
+AUDIT_PATH = "/audit"
+"""Where the node's last audit is served, beside the metrics."""
 
 STOP_SECONDS = 8.0
 """How long the threads may take to end after SIGTERM: a write in flight ends, a new one is not begun."""
@@ -44,6 +48,7 @@ class Assembled:
     watch: PodWatch
     kubelet: PodResourcesClient
     metrics: AgentMetrics
+    auditor: NodeAuditor
 
 
 def assemble(
@@ -61,13 +66,7 @@ def assemble(
     metrics = AgentMetrics()
     kubelet = PodResourcesClient(settings.podresources_socket)
     claims = ClaimReader(client, settings.node_name, monotonic=monotonic)
-    facts = NodeFacts(
-        settings.root,
-        claimed=claims.devices_of,
-        reserved=settings.reserved_cpus,
-        nvml=None if settings.nvml_library is None else NvmlAddresses(settings.nvml_library),
-        placements=() if settings.topology_override is None else read_override(settings.topology_override),
-    )
+    facts = _facts(settings, claims)
     agents: list[NodeAgent] = []
 
     # The watch and the agent need each other; the watch calls only once it runs, when the agent is there.
@@ -90,6 +89,7 @@ def assemble(
         claims.forget_slices()
         claims.keep_allocations_of(frozenset(pod.uid for pod in watch.pods()))
 
+    auditor = NodeAuditor(settings.node_name, facts, AuditMetrics(metrics.registry), monotonic=monotonic)
     parts = NodeAgentParts(
         node_name=settings.node_name,
         watch=watch,
@@ -99,11 +99,22 @@ def assemble(
         metrics=metrics,
         settling=MaskSettling(settings.settle_seconds, monotonic=monotonic),
         resources=DeviceResources(settings.device_resources),
+        auditor=auditor,
         rules=NodeRules(is_pinnable=PINNABLE, most_pinned_per_pod=settings.most_pinned_per_pod),
         refresh=refresh,
     )
     agents.append(NodeAgent(parts, resync_seconds=settings.resync_seconds, monotonic=monotonic))
-    return Assembled(agents[0], watch, kubelet, metrics)
+    return Assembled(agents[0], watch, kubelet, metrics, auditor)
+
+
+def _facts(settings: AgentSettings, claims: ClaimReader) -> NodeFacts:
+    return NodeFacts(
+        settings.root,
+        claimed=claims.devices_of,
+        reserved=settings.reserved_cpus,
+        nvml=None if settings.nvml_library is None else NvmlAddresses(settings.nvml_library),
+        placements=() if settings.topology_override is None else read_override(settings.topology_override),
+    )
 
 
 def run_agent(settings: AgentSettings) -> int:
@@ -115,7 +126,8 @@ def run_agent(settings: AgentSettings) -> int:
         connection = connect(settings.kubeconfig)
         assembled = assemble(settings, connection)
         agent = assembled.agent
-        answers = Answers(assembled.metrics.registry, agent.trouble_alive, agent.trouble_ready)
+        documents = {AUDIT_PATH: assembled.auditor.document} if settings.is_audit_served else {}
+        answers = Answers(assembled.metrics.registry, agent.trouble_alive, agent.trouble_ready, documents)
         with served(settings.metrics_address, answers) as port:
             _log.info("agent starts api=%s port=%d %s", connection.base_url, port, settings.as_log())
             _work(assembled, stopping)

@@ -32,6 +32,7 @@ class AgentSettings:
         most_pinned_per_pod: None does not bound it.
         nvml_library: NVML's shared library, asked where NVIDIA's files do not tell; None: it is not asked.
         topology_override: file that says where GPUs are; None: sysfs alone does.
+        is_audit_served: /audit answers, to whoever reaches the metrics.
     """
 
     node_name: str
@@ -48,6 +49,7 @@ class AgentSettings:
     resync_seconds: float
     settle_seconds: float
     start_jitter_seconds: float
+    is_audit_served: bool
 
     def as_log(self) -> str:
         """All settings as key=value."""
@@ -77,6 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str
     add("resync-seconds", "30", "time between looks without an event", type=seconds_from(0))
     add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=seconds_from(0))
     add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=seconds_from(0))
+    add("audit", "on", "on serves /audit beside the metrics: the node's GPU containers by name", choices=("on", "off"))
 
 
 def settings_from(arguments: argparse.Namespace) -> AgentSettings:
@@ -102,6 +105,7 @@ def settings_from(arguments: argparse.Namespace) -> AgentSettings:
         resync_seconds=arguments.resync_seconds,
         settle_seconds=arguments.settle_seconds,
         start_jitter_seconds=arguments.start_jitter_seconds,
+        is_audit_served=arguments.audit == "on",
     )
     for flag, folder in (("--proc-root", settings.root.proc), ("--cgroup-root", settings.root.cgroup)):
         if not os.access(folder, os.R_OK | os.X_OK):

@@ -1,99 +1,112 @@
-"""`cpuplan audit`: GPU containers of a node that nobody has asked a plan for, and what is wrong with their CPUs.
-
-kubectl exec -n cpuplan ds/cpuplan-agent -- cpuplan audit
-"""
+"""`cpuplan audit`: who uses GPUs with CPUs far from them, or with pools beyond the quota; planned or not."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Callable
-from importlib import import_module
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..inprocess.environment import THREAD_VARIABLES
-from ..kube.errors import KubeError
-from ..model.cpulist import format_cpu_list
 from ..planning.audit import Audited
-from ..planning.budget import counted
-from .errors import WRONG_USAGE, CliError
-from .output import Block, Facts, print_blocks
+from .auditsource import NodeAudit, read_agents, read_local, read_urls
+from .errors import FAILED, WRONG_USAGE, CliError
+from .output import Block, Facts, Table, print_blocks
 from .roots import add_root_arguments, chosen_root
-
-NODE_NAME = "NODE_NAME"
-"""The node's name in the agent's pod, where this command is meant to run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `cpuplan audit`."""
-    parser.add_argument(
-        "--node-name", default=os.environ.get(NODE_NAME), metavar="NAME", help=f"the node; default: {NODE_NAME}"
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config")
+    source.add_argument(
+        "--url", action="append", dest="urls", metavar="URL", help="an agent's /audit instead of a cluster; repeatable"
     )
+    source.add_argument("--local", action="store_true", help="this machine's processes with GPUs instead")
     parser.add_argument(
-        "--podresources-socket",
-        type=Path,
-        default=Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
-        metavar="FILE",
-        help="the kubelet's PodResources socket",
+        "--agent-namespace", default="cpuplan", metavar="NAME", help="of the release (default: cpuplan)"
     )
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: the pod's service account")
-    parser.add_argument("--all", action="store_true", help="containers of pods that ask for a plan too")
+    parser.add_argument("--node", metavar="NAME", help="only this node")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="only pods of this namespace")
+    parser.add_argument("--all", action="store_true", help="also where nothing was found, and pods that have a plan")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_root_arguments(parser)
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Prints what was found; returns 0, also where something was."""
-    if not namespace.node_name:
-        raise CliError(f"which node? give --node-name, or set {NODE_NAME}", WRONG_USAGE)
-    # By name: the command and the agent are edges that do not know each other.
-    audit_node: Callable[..., tuple[Audited, ...]] = import_module("cpuplan.agent.auditing").audit_node
-    try:
-        audited = audit_node(
-            namespace.node_name,
-            chosen_root(namespace),
-            namespace.podresources_socket,
-            namespace.kubeconfig,
-            variables=[variable.name for variable in THREAD_VARIABLES],
-            with_planned=namespace.all,
-        )
-    except KubeError as error:
-        raise CliError(str(error)) from error
+    """Prints what was found; returns 0 whatever that is, 1 if an agent could not be asked."""
+    audits = [_of_namespace(audit, namespace.namespace) for audit in _audits(namespace)]
     if namespace.output == "json":
-        print(json.dumps([_document(found) for found in audited], indent=2))
+        print(json.dumps([_document(audit) for audit in audits], indent=2))
     else:
-        print_blocks(_blocks(namespace.node_name, audited))
-    return 0
+        print_blocks(_blocks(audits, with_all=namespace.all))
+    troubles = [audit.trouble for audit in audits if audit.trouble]
+    for trouble in troubles:
+        print(f"cpuplan audit: {trouble}", file=sys.stderr)
+    return FAILED if troubles else 0
 
 
-def _blocks(node_name: str, audited: tuple[Audited, ...]) -> list[Block]:
-    wrong = [found for found in audited if found.findings]
+def _audits(namespace: argparse.Namespace) -> list[NodeAudit]:
+    if namespace.sysfs_root is not None and not namespace.local:
+        raise CliError("--sysfs-root names the tree that --local looks at; give --local too", WRONG_USAGE)
+    if namespace.local:
+        audits, hidden_count = read_local(chosen_root(namespace))
+        if hidden_count:
+            hidden = f"{hidden_count} of this machine's processes could not be looked into"
+            print(f"cpuplan audit: {hidden}; run it as root to see them all", file=sys.stderr)
+        return audits
+    if namespace.urls:
+        return [audit for audit in read_urls(namespace.urls) if namespace.node in (None, audit.node)]
+    return read_agents(namespace.kubeconfig, namespace.agent_namespace, namespace.node)
+
+
+def _of_namespace(audit: NodeAudit, name: str | None) -> NodeAudit:
+    """The audit with the pods of one namespace only; of all where it is None."""
+    if name is None:
+        return audit
+    kept = tuple(found for found in audit.containers if found.namespace == name)
+    return NodeAudit(audit.node, audit.seconds_old, kept, audit.trouble)
+
+
+def _blocks(audits: Sequence[NodeAudit], *, with_all: bool) -> list[Block]:
+    everyone = [(audit.node, found) for audit in audits for found in audit.containers]
+    wrong = [found for _, found in everyone if found.findings]
     facts = (
-        ("node", node_name),
-        ("containers with devices", str(len(audited))),
+        ("nodes", str(sum(1 for audit in audits if not audit.trouble))),
+        ("with GPUs", str(len(everyone))),
         ("with findings", str(len(wrong))),
+        ("planned", str(sum(1 for _, found in everyone if found.is_planned))),
     )
+    shown = [(node, found) for node, found in everyone if with_all or (found.findings and not found.is_planned)]
     blocks: list[Block] = [Facts("", facts)]
-    for found in audited:
-        about = (
-            ("mask", f"{format_cpu_list(found.mask) or 'unknown'} ({len(found.mask)} CPUs)"),
-            ("quota", "none" if found.quota is None else counted(found.quota, "CPU")),
-            ("devices", ", ".join(address or "unknown" for address in found.addresses) or "none"),
-            *((finding.test, finding.sentence) for finding in found.findings),
-        )
-        blocks.append(Facts(found.name, about))
+    if shown:
+        columns = ("NODE", "NAME", "PLANNED", "GPUS", "CPUS", "LOCAL", "QUOTA", "FINDINGS")
+        blocks.append(Table("Users of GPUs", columns, tuple(_row(node, found) for node, found in shown)))
+    sentences = tuple((str(found), finding.test, finding.sentence) for _, found in shown for finding in found.findings)
+    if sentences:
+        blocks.append(Table("Findings", ("NAME", "FINDING", "WHAT IT SAW"), sentences))
     return blocks
 
 
-def _document(found: Audited) -> dict[str, Any]:
-    """One container as the JSON object that `-o json` prints."""
+def _row(node: str, found: Audited) -> tuple[str, ...]:
+    return (
+        node,
+        str(found),
+        "yes" if found.is_planned else "no",
+        str(len(found.addresses)),
+        str(len(found.mask)) if found.mask else "unknown",
+        "unknown" if found.local is None else str(len(found.local)),
+        "none" if found.quota is None else f"{found.quota:g}",
+        ", ".join(dict.fromkeys(finding.test for finding in found.findings)) or "-",
+    )
+
+
+def _document(audit: NodeAudit) -> dict[str, Any]:
+    """One node as the JSON object that `-o json` prints."""
     return {
-        "name": found.name,
-        "mask": format_cpu_list(found.mask),
-        "quota": found.quota,
-        "usable": found.usable,
-        "devices": list(found.addresses),
-        "findings": [{"test": finding.test, "sentence": finding.sentence} for finding in found.findings],
+        "node": audit.node,
+        "secondsOld": audit.seconds_old,
+        "trouble": audit.trouble or None,
+        "containers": [found.to_document() for found in audit.containers],
     }

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..host.sysfs import host_gpus
-from ..inprocess.environment import THREAD_VARIABLES, thread_variables
+from ..inprocess.environment import thread_variables
 from ..inprocess.foreign import foreign_binders
 from ..inprocess.launchers import (
     DevicePlace,
@@ -27,6 +27,7 @@ from ..inprocess.launchers import (
 )
 from ..inprocess.published import NotPublished
 from ..model.cpulist import format_cpu_list
+from ..model.pools import THREAD_VARIABLES
 from ..planning.budget import budget_of
 from .budget import budget_document
 from .inforce import (

@@ -57,7 +57,7 @@ SUBCOMMANDS: dict[str, _Entry] = {
     "env": _Entry("cli.env", "thread-count variables, also as arguments of vLLM, SGLang, torchrun, taskset"),
     "run": _Entry("cli.run", "run a command with thread-count variables from the plan"),
     "verify": _Entry("cli.verify", "compare the plan with where the threads may run"),
-    "audit": _Entry("cli.audit", "GPU containers of a node, and what is wrong with their CPUs", "agent"),
+    "audit": _Entry("cli.audit", "who uses GPUs with remote CPUs or too large pools, planned or not", "agent"),
     "init": _Entry("cli.init", "the init container: wait for the plan, test the host, report"),
     "agent": _Entry("agent.settings", "the node's process: plans its pods", "agent"),
     "operator": _Entry("controller.settings", "the cluster's process: index, events, findings", "operator"),

@@ -86,7 +86,7 @@ def place_device(root: HostRoot, device_id: str, *, nvml: AddressOfUuid | None =
     if match := _PARTITION_ID.fullmatch(device_id):
         return _place_partition(root, match[1])
     if match := _CARD_ID.fullmatch(device_id):
-        return _place_card(root, match[1])
+        return place_drm_node(root, match[1])
     return UnplacedDevice(
         f"device id {device_id[:80]!r} has none of the known forms (GPU-uuid, MIG-uuid, nvidiaN, card0-0, "
         "amdgpu_xcp_N or a PCI address)",
@@ -206,10 +206,11 @@ def _kfd_address(properties: dict[str, str]) -> str | None:
     return f"{domain:04x}:{bus:02x}:{device:02x}.{function}"
 
 
-def _place_card(root: HostRoot, card: str) -> PlacedDevice | UnplacedDevice:
-    path = root.sys / "class" / "drm" / card / "device" / "uevent"
+def place_drm_node(root: HostRoot, name: str) -> PlacedDevice | UnplacedDevice:
+    """Where the device behind a node of /dev/dri is, such as `card0` or `renderD128`."""
+    path = root.sys / "class" / "drm" / name / "device" / "uevent"
     for line in (read_text(path) or "").splitlines():
         key, _, value = line.partition("=")
         if key == "PCI_SLOT_NAME" and _PCI_ADDRESS.fullmatch(value.strip()):
             return PlacedDevice(normalise_address(value.strip()), str(path))
-    return UnplacedDevice(f"{card} cannot be placed: {path} names no PCI_SLOT_NAME", may_change=True)
+    return UnplacedDevice(f"{name} cannot be placed: {path} names no PCI_SLOT_NAME", may_change=True)

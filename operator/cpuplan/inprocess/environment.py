@@ -1,43 +1,15 @@
-"""The variables by which libraries size their thread pools, set where the user has set none.
+"""The variables by which libraries size their thread pools (model/pools.py), set where the user has set none.
 
-They are read when a library is loaded, so they must be set before that. Only pools of computing threads
-are named: a pool that waits for input and output is not bound by CPUs.
+They are read when a library is loaded, so they must be set before that.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 
 from ..model.plan import CpuPlan
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadVariable:
-    """A variable that holds a number of threads, who reads it, and where that is documented."""
-
-    name: str
-    reader: str
-    source: str
-
-
-THREAD_VARIABLES = (
-    ThreadVariable("OMP_NUM_THREADS", "OpenMP (PyTorch, oneDNN, SciPy)", "OpenMP 5.2, 21.1.2"),
-    ThreadVariable("OPENBLAS_NUM_THREADS", "OpenBLAS (NumPy)", "OpenBLAS README, Setting the number of threads"),
-    ThreadVariable("MKL_NUM_THREADS", "Intel MKL", "oneMKL developer guide, oneMKL-specific environment variables"),
-    ThreadVariable("BLIS_NUM_THREADS", "BLIS, AOCL-BLAS", "BLIS docs/Multithreading.md"),
-    ThreadVariable("VECLIB_MAXIMUM_THREADS", "Accelerate", "Apple, vecLib/BLAS"),
-    ThreadVariable("NUMEXPR_NUM_THREADS", "NumExpr", "NumExpr user guide, Threadpool configuration"),
-    ThreadVariable("NUMEXPR_MAX_THREADS", "NumExpr", "NumExpr user guide, Threadpool configuration"),
-    ThreadVariable("NUMBA_NUM_THREADS", "Numba", "Numba reference manual, Environment variables"),
-    ThreadVariable("OPENCV_FOR_THREADS_NUM", "OpenCV", "OpenCV environment variable reference, core/parallel_for"),
-    ThreadVariable("RAYON_NUM_THREADS", "Rayon (tokenizers, safetensors)", "docs.rs/rayon, ThreadPoolBuilder"),
-    ThreadVariable("POLARS_MAX_THREADS", "Polars", "Polars API reference, thread_pool_size"),
-    ThreadVariable("TOKIO_WORKER_THREADS", "Tokio", "docs.rs/tokio, runtime::Builder::worker_threads"),
-    ThreadVariable("GOMAXPROCS", "Go", "pkg.go.dev/runtime, Environment Variables"),
-    ThreadVariable("TORCHINDUCTOR_COMPILE_THREADS", "torch.compile", "torch/_inductor/config.py, compile_threads"),
-)
+from ..model.pools import THREAD_VARIABLES
 
 
 def threads_per_process(left: int, process_count: int) -> int:

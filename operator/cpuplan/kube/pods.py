@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kubernetes.utils.quantity import parse_quantity
 
+from ..model.pools import VisiblePools, visible_pools
 from .annotations import MANAGED_LABEL, PREFIX, SETTING
 from .answers import JsonObject
 from .errors import UnexpectedAnswerError
@@ -51,6 +52,7 @@ class Container:
         has_ended: it has ended and is never started again, while others of the pod may go on.
         restart_count: how often the kubelet restarted it.
         message: the termination message of its last end, None before.
+        pools: what its specification says of its thread pools.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Container:
     has_ended: bool
     restart_count: int
     message: str | None
+    pools: VisiblePools
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +159,7 @@ def parse_pod(content: JsonObject) -> Pod:
 
 def _containers(spec: JsonObject, status: JsonObject) -> tuple[Container, ...]:
     statuses = {
-        entry.get("name"): entry
+        str(entry.get("name")): entry
         for key in ("initContainerStatuses", "containerStatuses")
         for entry in _mappings(status.get(key))
     }
@@ -167,7 +170,7 @@ def _containers(spec: JsonObject, status: JsonObject) -> tuple[Container, ...]:
     regular = [(entry, ContainerKind.REGULAR) for entry in _mappings(spec.get("containers"))]
     policy = str(spec.get("restartPolicy"))
     return tuple(
-        _container(entry, kind, _mapping(statuses.get(entry.get("name"))), pod_restart_policy=policy)
+        _container(entry, kind, _mapping(statuses.get(str(entry.get("name")))), pod_restart_policy=policy)
         for entry, kind in inits + regular
     )
 
@@ -178,7 +181,6 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod
     container_id = status.get("containerID")
     state = _mapping(status.get("state"))
     ended = _mapping(state.get("terminated")) or _mapping(_mapping(status.get("lastState")).get("terminated"))
-    message = ended.get("message")
     restarts = status.get("restartCount")
     return Container(
         name=str(spec.get("name", "")),
@@ -198,8 +200,17 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod
         is_running="running" in state,
         has_ended=kind is ContainerKind.REGULAR and _has_ended(spec, state, pod_restart_policy),
         restart_count=restarts if isinstance(restarts, int) else 0,
-        message=message if isinstance(message, str) else None,
+        message=_text(ended.get("message")),
+        pools=_pools(spec),
     )
+
+
+def _pools(spec: JsonObject) -> VisiblePools:
+    """What the environment and the command line of a container's specification say of its pools."""
+    variables = {str(entry.get("name")): _text(entry.get("value")) for entry in _mappings(spec.get("env"))}
+    parts = [part for part in (spec.get("command"), spec.get("args")) if isinstance(part, list)]
+    words = [str(word) for part in parts for word in part]
+    return visible_pools(variables, words, has_hidden_variables=bool(spec.get("envFrom")))
 
 
 def _has_ended(spec: JsonObject, state: JsonObject, pod_restart_policy: str) -> bool:
@@ -250,6 +261,10 @@ def _quantity(value: Any) -> Decimal | None:
     except ValueError:
         return None
     return quantity if quantity.is_finite() and quantity.copy_abs() < _MOST else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _mapping(value: Any) -> JsonObject:

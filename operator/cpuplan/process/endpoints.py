@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
@@ -37,11 +37,13 @@ class Answers:
     Attributes:
         liveness: what a restart would cure.
         readiness: why the process does not do its work yet.
+        documents: further paths, and who gives the JSON text for each (empty: there is none yet).
     """
 
     registry: CollectorRegistry
     liveness: Trouble
     readiness: Trouble
+    documents: Mapping[str, Callable[[], str]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -71,6 +73,8 @@ def served(address: Address, answers: Answers) -> Iterator[int]:
 
 
 def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
+    paths = ("/metrics", "/healthz", "/readyz", *answers.documents)
+
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_TIMEOUT_SECONDS
         server_version = "cpuplan"
@@ -85,8 +89,13 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
                 trouble = answers.liveness() if path == "/healthz" else answers.readiness()
                 status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
                 self._send(status, f"{trouble or 'ok'}\n".encode())
+            elif path in answers.documents:
+                if document := answers.documents[path]():
+                    self._send(HTTPStatus.OK, f"{document}\n".encode(), "application/json")
+                else:
+                    self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"not there yet\n")
             else:
-                self._send(HTTPStatus.NOT_FOUND, b"there are /metrics, /healthz and /readyz\n")
+                self._send(HTTPStatus.NOT_FOUND, f"there are {', '.join(paths[:-1])} and {paths[-1]}\n".encode())
 
         def _send(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
             self.send_response(status)
