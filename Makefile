@@ -27,7 +27,7 @@ help:
 	@echo "make lint          ruff, mypy, import contracts"
 	@echo "make test          everything, with a real kind cluster (CPUPLAN_KEEP_CLUSTER=1 keeps it)"
 	@echo "make cluster-up    the kind cluster of the tests; make cluster-down removes it"
-	@echo "make image         the product image $(IMAGE), loaded into that cluster where it runs"
+	@echo "make image         the product image $(IMAGE); the default one is loaded into that cluster where it runs"
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
 	@echo "make soak          long searches: 100,000 random histories of a node's ledger, 5,000 fuzzed inputs per parser,"
 	@echo "                   10,000,000 rounds of the hand-off with dying proxies, and its model with three rounds"

@@ -7,7 +7,7 @@ import sys
 
 from tests.cluster import fakegpus, go_programs, kindcluster, productimage
 from tests.cluster.console import ClusterError, say
-from tests.cluster.engine import find_or_start
+from tests.cluster.engine import Engine, find_or_start
 from tests.cluster.kindcluster import KindCluster
 
 
@@ -21,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     verbs.add_parser("status", help="say whether the cluster runs, and its nodes")
     verbs.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
     verbs.add_parser("env", help="print shell lines for eval: KUBECONFIG, DOCKER_HOST and PATH")
-    image = verbs.add_parser("image", help="build the product image; load it into the cluster where that runs")
+    verbs.add_parser("engine", help="print shell lines for eval that point docker at the engine that is used")
+    image = verbs.add_parser("image", help="build the product image; load the default one into the cluster that runs")
     image.add_argument("--base", help="base image (default: python:3-slim, else one from Debian packages)")
     image.add_argument("--tag", default=productimage.IMAGE, help="name of the image (default: %(default)s)")
     verbs.add_parser("gpus", help="make the cluster's workers GPU nodes with the fake device plugin")
@@ -46,10 +47,12 @@ def _do(chosen: argparse.Namespace) -> int:
             sys.stdout.write(f"{go_programs.built(go_programs.ALL)}\n")
         case "image":
             image = productimage.ensure(find_or_start(), image=chosen.tag, base=chosen.base)
-            running = kindcluster.existing(name)
+            running = kindcluster.existing(name) if image == productimage.IMAGE else None
             if running is not None:
                 running.load_image(image)
             sys.stdout.write(f"{image}\n")
+        case "engine":
+            _point_at(find_or_start())
         case verb:
             found = kindcluster.existing(name)
             if found is None:
@@ -58,6 +61,11 @@ def _do(chosen: argparse.Namespace) -> int:
                 )
             _use(verb, found)
     return 0
+
+
+def _point_at(engine: Engine) -> None:
+    for variable, value in engine.environment.items():
+        sys.stdout.write(f"export {variable}={value}\n")
 
 
 def _use(verb: str, cluster: KindCluster) -> None:
@@ -71,8 +79,7 @@ def _use(verb: str, cluster: KindCluster) -> None:
             sys.stdout.write(f"{cluster.kubeconfig}\n")
         case "env":
             sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\nexport PATH={cluster.programs}:$PATH\n")
-            for variable, value in cluster.engine.environment.items():
-                sys.stdout.write(f"export {variable}={value}\n")
+            _point_at(cluster.engine)
         case _:
             sys.stdout.write(cluster.kubectl("get", "nodes", "-o", "wide"))
 
