@@ -73,7 +73,7 @@ def pod_with_claims(*uses: dict[str, str], status: dict[str, Any] | None = None)
 
 def reader(node: TestNode) -> ClaimReader:
     """A reader of the node's claims."""
-    return ClaimReader(KubeClient(node.connection), NODE)
+    return ClaimReader(KubeClient(node.connection), NODE, monotonic=node.clock)
 
 
 def nowhere(device_id: str) -> UnplacedDevice:
@@ -166,6 +166,23 @@ def test_a_device_in_no_slice_is_a_sentence_and_asked_for_once(node: TestNode) -
             f"no ResourceSlice of node {NODE} has device {DRIVER}/{NODE}/gpu-9", may_change=True
         )
     assert len(node.api.requests_of("GET", "resourceslices")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds", "list_count"), [("gpu-0", 30, 1), ("gpu-0", 601, 2), ("gpu-1", 30, 2), ("gpu-9", 30, 2)]
+)
+def test_slices_are_read_anew_when_they_lacked_a_device_or_are_old(
+    node: TestNode, name: str, seconds: float, list_count: int
+) -> None:
+    allocate(node, result("r", name))
+    publish(node, {"gpu-0": address(FIRST), "gpu-1": {}})
+    pod = pod_with_claims({"name": "gpu"})
+    claims = reader(node)
+    claims.devices_of(pod, pod.containers[0], nowhere)
+    node.clock.advance(seconds)
+    claims.forget_slices()
+    claims.devices_of(pod, pod.containers[0], nowhere)
+    assert len(node.api.requests_of("GET", "resourceslices")) == list_count
 
 
 def test_an_older_server_is_asked_in_its_own_version(node: TestNode) -> None:

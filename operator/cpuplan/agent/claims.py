@@ -31,6 +31,9 @@ API_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 SILENCE_SECONDS = 10.0
 """An API server that did not answer is left alone for this long: every pod with a claim would wait in turn."""
 
+SLICES_SECONDS = 600.0
+"""A device that is known stays where it is; thousands of nodes must not list their slices every half minute."""
+
 STANDARD_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
 
 _OTHER_ADDRESSES = ("pciBusID", "pciBusId", "pciAddress", "pciAddr")
@@ -65,13 +68,15 @@ class ClaimReader:
         self._version: str | None = None
         self._allocations: dict[tuple[str, str, str], tuple[_Result, ...]] = {}
         self._attributes: dict[tuple[str, str, str], Mapping[str, str]] | None = None
+        self._slices_read_at = 0.0
         self._missing: set[tuple[str, str, str]] = set()
         self._silent: tuple[float, NotAllocated] | None = None
 
     def forget_slices(self) -> None:
-        """Reads the node's slices anew at the next question."""
-        self._attributes = None
-        self._missing.clear()
+        """Reads the node's slices anew at the next question, if they lacked a device or are SLICES_SECONDS old."""
+        if self._missing or self._monotonic() - self._slices_read_at >= SLICES_SECONDS:
+            self._attributes = None
+            self._missing.clear()
 
     def keep_allocations_of(self, pod_uids: frozenset[str]) -> None:
         """Forgets the allocations of other pods."""
@@ -117,6 +122,7 @@ class ClaimReader:
         if self._attributes is None or result.key not in self._attributes.keys() | self._missing:
             answer = self._get("/resourceslices", {"fieldSelector": f"spec.nodeName={self._node_name}"})
             self._attributes = _attributes(answer.get("items"))
+            self._slices_read_at = self._monotonic()
         attributes = self._attributes.get(result.key)
         if attributes is None:
             self._missing.add(result.key)
@@ -127,6 +133,7 @@ class ClaimReader:
         for name in _UUIDS:
             if name in attributes:
                 return place(attributes[name])
+        self._missing.add(result.key)
         return UnplacedDevice(
             f"the ResourceSlice of device {result} has neither {STANDARD_ADDRESS} nor a UUID", may_change=True
         )
