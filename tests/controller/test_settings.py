@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cpuplan.controller.settings import OperatorSettings, add_arguments, run, settings_from
+from cpuplan.controller.command import run
+from cpuplan.controller.settings import OperatorSettings, add_arguments, settings_from
 from cpuplan.process.address import Address
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,13 +11,8 @@ from pathlib import Path
 from ..host.root import HostRoot
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..process.address import Address
-from ..process.flags import EXIT_MISCONFIGURED, Flags, seconds_from
-from ..process.logs import configure_logging
+from ..process.flags import Flags, seconds_from
 from .planned import DEFAULT_DEVICE_RESOURCES
-
-QUIET = ("urllib3", "kubernetes", "grpc")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +105,6 @@ def settings_from(arguments: argparse.Namespace) -> AgentSettings:
         if not os.access(folder, os.R_OK | os.X_OK):
             raise ValueError(f"{flag} {folder} is no readable folder; mount the node's there, or name where it is")
     return settings
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the agent until it is stopped; the exit code."""
-    # gRPC's core writes lines of its own form at info; it reads this when it is loaded.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from .process import run_agent  # noqa: PLC0415 - gRPC is loaded by those who run, not by --help
-
-    configure_logging(arguments.log_level, quiet=QUIET)
-    try:
-        settings = settings_from(arguments)
-    except ValueError as error:
-        _log.error("%s", error)
-        return EXIT_MISCONFIGURED
-    return run_agent(settings)
 
 
 def _shown(value: object) -> str:

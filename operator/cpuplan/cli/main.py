@@ -59,8 +59,8 @@ SUBCOMMANDS: dict[str, _Entry] = {
     "verify": _Entry("cli.verify", "compare the plan with where the threads may run"),
     "audit": _Entry("cli.audit", "who uses GPUs with remote CPUs or too large pools, planned or not", "agent"),
     "init": _Entry("cli.init", "the init container: wait for the plan, test the host, report"),
-    "agent": _Entry("agent.settings", "the node's process: plans its pods", "agent"),
-    "operator": _Entry("controller.settings", "the cluster's process: index, events, findings", "operator"),
+    "agent": _Entry("agent.command", "the node's process: plans its pods", "agent"),
+    "operator": _Entry("controller.command", "the cluster's process: index, events, findings", "operator"),
 }
 
 

@@ -1,7 +1,6 @@
 """Settings of the operator process: flags, each with an environment variable behind it."""
 
 import argparse
-import logging
 import socket
 import uuid
 from collections.abc import Mapping
@@ -9,9 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from ..process.address import Address
-from ..process.flags import EXIT_MISCONFIGURED, Flags, seconds_from
-
-LOG = logging.getLogger(__name__)
+from ..process.flags import Flags, seconds_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +85,3 @@ def settings_from(arguments: argparse.Namespace) -> OperatorSettings:
         init_wait_seconds=arguments.init_wait_seconds,
         lease_seconds=arguments.lease_seconds,
     )
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Runs the operator until it is stopped; the exit code."""
-    from .process import run_operator  # noqa: PLC0415 - kopf is loaded by those who run, not by --help
-
-    try:
-        settings = settings_from(arguments)
-    except ValueError as error:
-        LOG.error("%s", error)
-        return EXIT_MISCONFIGURED
-    return run_operator(settings)
