@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from cpuplan.host.affinity import process_mask
+from cpuplan.model import reasons
+from cpuplan.model.cpulist import format_cpu_list
 from cpuplan.model.podplan import PodPlan
 from cpuplan.model.pools import THREAD_VARIABLES
 from tests.cli.answers import Answer
@@ -58,6 +62,15 @@ def test_taskset_gets_the_pools_cpus(env: Command) -> None:
     assert env("-o", "taskset").output == "--cpu-list 1-54,57-111,113-166,169-223\n"
 
 
+def test_taskset_always_gets_a_list(cpuplan: Command, volume: PodVolume, plan_here: PodPlan, tmp_path: Path) -> None:
+    volume.publish_plan(unpinned(plan_here))
+
+    assert cpuplan("env", "--plan-dir", volume.folder, "-o", "taskset").output == "--cpu-list 0-223\n"
+    own = cpuplan("env", "--plan-dir", tmp_path, "-o", "taskset")
+    assert own.output == f"--cpu-list {format_cpu_list(process_mask())}\n"
+    assert own.sentence.startswith("cpuplan: this process's own mask and quota (no published plan): ")
+
+
 def test_vllm_gets_one_list_per_gpu_with_its_step_cpus(env: Command) -> None:
     """The GPUs are not in this machine's sysfs, so their nodes are unknown and every pool CPU is near enough."""
     assert env("-o", "vllm").output == (
@@ -96,7 +109,9 @@ def test_the_json_has_the_budget_and_the_origin(env: Command) -> None:
 def test_without_a_plan_there_are_variables_but_no_arguments(cpuplan: Command, tmp_path: Path) -> None:
     words = ["env", "--plan-dir", tmp_path]
 
-    assert cpuplan(*words).output.startswith("export OMP_NUM_THREADS=")
+    exports = cpuplan(*words)
+    assert exports.output.startswith("export OMP_NUM_THREADS=")
+    assert exports.sentence.startswith("cpuplan: this process's own mask and quota (no published plan): ")
     answer = cpuplan(*words, "-o", "vllm")
     assert (answer.exit_code, answer.output) == (0, "\n")
     assert answer.sentence == (
@@ -110,8 +125,16 @@ def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, volume: Pod
 
     answer = cpuplan("env", "--plan-dir", volume.folder)
 
-    assert answer.sentence.startswith("cpuplan: 3 usable CPUs cannot serve 2 workers: ")
+    assert answer.sentence.startswith("cpuplan: warning: 3 usable CPUs cannot serve 2 workers: ")
 
 
 def small_quota(plan: PodPlan) -> PodPlan:
     return PodPlan.from_json(plan.to_json().replace('"quota":24.0,"usable":24', '"quota":3.0,"usable":3'))
+
+
+def unpinned(plan: PodPlan) -> PodPlan:
+    """The same pod with a plan that pins nothing."""
+    name, engine = plan.containers[0]
+    workers = tuple(replace(worker, cpus=frozenset()) for worker in engine.workers)
+    bare = replace(engine, workers=workers, result=None, pool_cpus=engine.mask, reason=reasons.WOULD_PIN_ALL)
+    return replace(plan, containers=((name, bare),))

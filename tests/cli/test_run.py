@@ -206,6 +206,6 @@ def test_the_devices_are_tested_before_the_command(
 def test_other_binders_are_named(cpuplan_process: Command, tmp_path: Path) -> None:
     answer = cpuplan_process("run", "--plan-dir", tmp_path, "--", "true", OMP_PROC_BIND="spread")
 
-    assert "cpuplan: OMP_PROC_BIND=spread makes OpenMP bind threads; to turn it off: OMP_PROC_BIND=false" in (
+    assert "cpuplan: warning: OMP_PROC_BIND=spread makes OpenMP bind threads; to turn it off: OMP_PROC_BIND=false" in (
         answer.complaint.splitlines()
     )

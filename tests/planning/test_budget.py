@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cpuplan.host.root import HostRoot
+from cpuplan.model.plan import CpuPlan
 from cpuplan.planning.budget import budget_of, counted
 from tests.conftest import TreeOf
 from tests.podvolume import plan_of_pod
@@ -45,6 +46,17 @@ def test_a_quota_too_small_for_its_workers_is_said_in_advance(server: HostRoot) 
         "4 usable CPUs cannot serve 4 workers: pins or one step thread each, a result thread and one pool thread "
         "need 10; raise the CPU limit, or run fewer workers"
     )
+
+
+def test_one_worker_is_not_told_to_become_fewer(server: HostRoot) -> None:
+    assert budget(server, (0,), 2.0).shortage == (
+        "2 usable CPUs cannot serve 1 worker: pins or one step thread each, a result thread and one pool thread "
+        "need 4; raise the CPU limit"
+    )
+
+
+def test_without_workers_no_quota_is_too_small() -> None:
+    assert budget_of(CpuPlan(frozenset({0, 1}), 1), 0).shortage is None
 
 
 @pytest.mark.parametrize(("quota", "is_short"), [(3.9, True), (4.0, False)])

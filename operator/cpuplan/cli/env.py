@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from ..host.affinity import process_mask
 from ..host.sysfs import host_gpus
 from ..inprocess.environment import thread_variables
 from ..inprocess.foreign import foreign_binders
@@ -68,13 +69,15 @@ def run(namespace: argparse.Namespace) -> int:
         print(json.dumps(_document(in_force, thread_count), indent=2))
         return 0
     warn(in_force)
+    if namespace.output not in _ARGUMENTS and isinstance(in_force.publication, NotPublished):
+        say(f"{in_force.origin}: {in_force.publication.why}")
     pool_cpus = in_force.pool_cpus if in_force.plan.pinned else frozenset[int]()
     if namespace.output == "sh":
         _print_exports(thread_variables(thread_count, os.environ))
     elif namespace.output == "omp":
         _print_exports(openmp_variables(thread_count, pool_cpus))
     elif namespace.output == "taskset":
-        _print_arguments(taskset_arguments(pool_cpus), in_force)
+        _print_arguments(taskset_arguments(in_force.pool_cpus or process_mask()), in_force)
     else:
         _print_arguments(_ARGUMENTS[namespace.output](_places(in_force)), in_force)
     return 0

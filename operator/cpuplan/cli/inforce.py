@@ -81,9 +81,9 @@ def warn(in_force: PlanInForce) -> None:
     """Says on standard error that the quota is too small, and who else binds threads."""
     shortage = budget_of(in_force.plan, len(in_force.workers)).shortage
     if shortage is not None:
-        say(shortage)
+        say(f"warning: {shortage}")
     for binder in foreign_binders():
-        say(str(binder))
+        say(f"warning: {binder}")
 
 
 def say(sentence: str) -> None:

@@ -40,13 +40,14 @@ class Budget:
 
     @property
     def shortage(self) -> str | None:
-        """The sentence that the quota is too small, said before anything is slow; None where it is not."""
-        if self.usable >= self.needed:
+        """The sentence that the quota is too small for the workers, said before anything is slow; None where it is not."""
+        if self.usable >= self.needed or not self.worker_count:
             return None
+        others = ", or run fewer workers" if self.worker_count > 1 else ""
         return (
             f"{counted(self.usable, 'usable CPU')} cannot serve {counted(self.worker_count, 'worker')}: "
             f"pins or one step thread each, a result thread and one pool thread need {self.needed}; "
-            "raise the CPU limit, or run fewer workers"
+            f"raise the CPU limit{others}"
         )
 
 
