@@ -13,6 +13,7 @@ from cpuplan.agent.settings import add_arguments, settings_from
 from cpuplan.kube.paths import pod_path
 from tests.agent.node import MakeNode, TestNode
 from tests.agent.test_process import LIMIT_SECONDS, running_agent
+from tests.waiting import until
 
 LOCAL_TO_NODE_0, LOCAL_TO_NODE_1 = "0000:1b:00.0", "0000:9d:00.0"
 ON_NODE_0 = "0-7"
@@ -148,7 +149,7 @@ def test_a_pod_that_cannot_be_audited_is_left_out_alone(node: TestNode, monkeypa
 
 def test_the_process_serves_its_audit_beside_the_metrics(node: TestNode, tmp_path: Path) -> None:
     with running_agent(node, tmp_path) as agent:
-        node.api.wait_until(lambda: agent.get("/audit")[0] == 200, limit_seconds=LIMIT_SECONDS)
+        until(lambda: agent.get("/audit")[0] == 200, limit_seconds=LIMIT_SECONDS)
         document = json.loads(agent.get("/audit")[1])
         assert (document["node"], len(document["containers"])) == ("n1", 3)
         assert 'cpuplan_agent_audit_findings{planned="no",test="remote-cpus"} 1.0' in agent.get("/metrics")[1]

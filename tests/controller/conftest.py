@@ -1,8 +1,6 @@
 """A client for the API server in memory that does not wait between tries, and a clock that tests move."""
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,12 +46,3 @@ def restored_logging() -> Iterator[None]:
 def writes(api: FakeApi) -> list[tuple[str, str]]:
     """Method and path of every request so far that changes something."""
     return [(r.method, r.path) for method in ("POST", "PUT", "PATCH", "DELETE") for r in api.requests_of(method)]
-
-
-def until(condition: Callable[[], bool], *, limit_seconds: float = 20.0) -> None:
-    """Returns as soon as the condition holds; AssertionError when it does not within the limit."""
-    never = threading.Event()
-    ends_at = time.monotonic() + limit_seconds
-    while not condition():
-        assert time.monotonic() < ends_at, f"the condition did not hold within {limit_seconds:g} s"
-        never.wait(0.005)

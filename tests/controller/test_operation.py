@@ -18,9 +18,10 @@ from cpuplan.controller.operation import LeadershipLostError, Operation, Rhythm
 from cpuplan.controller.reconciler import Reconciler, Waits
 from cpuplan.kube.backoff import Backoff
 from cpuplan.kube.client import KubeClient
-from tests.controller.conftest import FakeClock, until, writes
+from tests.controller.conftest import FakeClock, writes
 from tests.controller.pods import CREATED_SECONDS, Json, planned
 from tests.fakeapi import FakeApi
+from tests.waiting import until
 
 INDEX = "/api/v1/namespaces/cpuplan/configmaps/cpuplan"
 PODS = "/api/v1/namespaces/demo/pods"

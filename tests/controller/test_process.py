@@ -18,9 +18,9 @@ from cpuplan.controller.packing import node_shares
 from cpuplan.kube import client
 from cpuplan.kube.annotations import annotations_of
 from tests.apiserver import ApiServer, running_api_server
-from tests.controller.conftest import until
 from tests.controller.pods import planned, pod_plan
 from tests.controller.process import NAMESPACE, ROOT, running_operator
+from tests.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 COLLECTIONS = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.controller.conftest import until
 from tests.controller.pods import planned
 from tests.controller.process import NAMESPACE, running_operator
 from tests.fakeapi import FakeApi
+from tests.waiting import until
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cpuplan"
 PODS = "/api/v1/namespaces/demo/pods"

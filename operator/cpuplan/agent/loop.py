@@ -179,13 +179,13 @@ class NodeAgent:
             assignments = self._parts.kubelet.list_assignments()
         except PodResourcesError as error:
             self._parts.metrics.kubelet_failed()
-            if self._kubelet_trouble != str(error):
+            before, self._kubelet_trouble = self._kubelet_trouble, str(error)
+            if self._kubelet_trouble != before:
                 _log.warning("the kubelet cannot be asked, plans that stand are kept error=%r", str(error))
-            self._kubelet_trouble = str(error)
             return None
-        if self._kubelet_trouble:
+        before, self._kubelet_trouble = self._kubelet_trouble, ""
+        if before:
             _log.info("the kubelet answers")
-        self._kubelet_trouble = ""
         return assignments
 
     def _publish(self, asked: PodRequests, plans: Mapping[tuple[str, str], ContainerPlan]) -> None:
