@@ -101,7 +101,7 @@ def test_a_cpu_number_is_planned_or_refused_with_both_numbers(cpuplan: Command, 
     assert cpuplan("plan", "--setting", "1", *words).facts["pinned"] == "1-3"
     refused = cpuplan("plan", "--setting", "2", *words)
     assert refused.exit_code == 1
-    assert "2 workers need a core each, 1 are free from CPU 2 up (2)" in refused.sentence
+    assert "2 workers need a core each, 1 is free from CPU 2 up (2)" in refused.sentence
 
 
 def test_why_gives_a_reason_with_file_and_value_for_every_cpu(cpuplan: Command, server: HostRoot) -> None:

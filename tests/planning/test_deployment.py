@@ -127,7 +127,11 @@ def test_a_pool_of_fewer_than_two_cores_per_gpu_pins_nothing(plan: Plan) -> None
 def test_more_workers_than_steps_pin_nothing(plan: Plan) -> None:
     made = plan(H100, "auto", *["0000:1b:00.0"] * 3, mask="0-8,112-120")
     assert (pins(made), made.reason) == (" result None", "no-core-left")
-    assert "no core is left in NUMA node 0 for worker 3 on the same GPU" in made.why
+    assert made.why == (
+        "nothing is pinned: no core is left in NUMA node 0 for worker 3, number 3 on GPU 0000:1b:00.0: the mask has "
+        "9 cores there for 4 GPUs; the last 4 are kept for result threads; give the container more CPUs there, "
+        "or run fewer workers on this GPU"
+    )
 
 
 @pytest.mark.parametrize(
@@ -271,7 +275,19 @@ def test_too_few_cores_above_a_number_are_an_error_with_both_numbers(plan: Plan)
     with pytest.raises(CpuPlanError) as refusal:
         plan(H100, 110, None, None)
     assert refusal.value.reason == "too-few-cores-above"
-    assert "2 workers need a core each, 1 are free from CPU 110 up (110,222)" in str(refusal.value)
+    assert str(refusal.value) == (
+        "step_thread_core 110: 2 workers need a core each, 1 is free from CPU 110 up (110,222): the last free "
+        "core (111,223) is kept for the result threads; choose a lower CPU, or auto"
+    )
+
+
+def test_the_last_core_is_said_to_be_the_result_threads(plan: Plan) -> None:
+    with pytest.raises(CpuPlanError) as refusal:
+        plan(H100, 31, "0000:1b:00.0", mask="0-31")
+    assert str(refusal.value) == (
+        "step_thread_core 31: 1 worker needs a core, none is free from CPU 31 up: the last free core (31) is kept "
+        "for the result threads; choose a lower CPU, or auto"
+    )
 
 
 def test_a_number_that_would_pin_the_whole_mask_is_an_error(plan: Plan) -> None:
@@ -297,6 +313,25 @@ def test_without_a_worker_or_a_cpu_there_is_nothing_to_place(
 ) -> None:
     made = plan(H100, "auto", *addresses, mask=mask)
     assert (made.reason, made.why) == ("nothing-to-place", why)
+
+
+def test_workers_without_a_gpu_are_told_how_many_cores_they_need(plan: Plan) -> None:
+    assert plan(H100, "auto", None, None, mask="0-1").why == (
+        "nothing is pinned: no core is left for worker 2: 2 workers and the result threads need a core each, "
+        "the mask has 2; give the container more CPUs, or run fewer workers"
+    )
+    assert plan(H100, "auto", None, mask="0").why == (
+        "nothing is pinned: a worker and the result threads need a core each, the mask has 1; "
+        "give the container more CPUs"
+    )
+
+
+def test_a_worker_without_a_gpu_is_not_called_one(plan: Plan) -> None:
+    made = plan(H100, "auto", None, "0000:ff:00.0", mask="0-7")
+    assert [worker.why for worker in made.workers if worker] == [
+        "core 0 of the whole mask for a worker without a GPU",
+        "core 1 of the whole mask for GPU 0000:ff:00.0, which is none of this host's of that kind",
+    ]
 
 
 @pytest.mark.parametrize("address", [None, "0000:ff:00.0", "0000:03:00.0", "banana"])

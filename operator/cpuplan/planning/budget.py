@@ -40,7 +40,7 @@ class Budget:
 
     @property
     def shortage(self) -> str | None:
-        """The sentence that the quota is too small for the workers, said before anything is slow; None where it is not."""
+        """The sentence that the quota is too small for the workers, said in advance; None where it is not."""
         if self.usable >= self.needed or not self.worker_count:
             return None
         others = ", or run fewer workers" if self.worker_count > 1 else ""

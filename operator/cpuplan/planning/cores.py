@@ -11,6 +11,9 @@ from ..model.topology import Core, HostGpu, normalise_address
 Siblings = Callable[[int], frozenset[int]]
 """The CPUs of a CPU's core on the host; the CPU itself need not be among them."""
 
+WHOLE_MASK = "the whole mask"
+"""Name of the pool of a worker whose device is not among the host's GPUs, or that has none."""
+
 
 def cores_of(cpus: frozenset[int], siblings: Siblings) -> tuple[Core, ...]:
     """The cores formed within `cpus`, ordered by their CPUs; each core's CPUs ascend.
@@ -117,7 +120,7 @@ class Geometry:
         if mask not in self._places:
             self._places[mask] = places_of(self._gpus, mask, self._siblings)
         known = None if key is None else self._places[mask].get(key)
-        return known or Place(self.cores(mask), 0, 1, "the whole mask")
+        return known or Place(self.cores(mask), 0, 1, WHOLE_MASK)
 
 
 def device_key(address: str | None) -> str | None:

@@ -15,7 +15,8 @@ from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, StepCpus
 from ..model.topology import Core
-from .cores import Geometry, Place, device_key, has_taken
+from .budget import counted
+from .cores import WHOLE_MASK, Geometry, Place, device_key, has_taken
 from .setting import AUTO, is_off, parse_setting
 
 
@@ -134,13 +135,7 @@ def _from_number(
             candidates.append(core)
             taken.update(core)
     if len(candidates) < worker_count:
-        raise CpuPlanError(
-            f"step_thread_core {number}: {worker_count} workers need a core each, "
-            f"{len(candidates)} are free from CPU {number} up "
-            f"({format_cpu_list(cpu for core in candidates for cpu in core) or 'none'}); "
-            "choose a lower CPU, or auto",
-            reason=reasons.TOO_FEW_CORES_ABOVE,
-        )
+        raise _too_few_above(number, worker_count, candidates, result_core)
     workers = tuple(
         StepCpus(frozenset(core), f"core {format_cpu_list(core)}, number {index} from CPU {number} up")
         for index, core in enumerate(candidates[:worker_count])
@@ -165,11 +160,7 @@ def _auto(
     # 3. Every pool in use holds two cores for each of its GPUs.
     for place in places:
         if not place.is_large_enough:
-            raise _CannotPin(
-                reasons.TOO_FEW_CORES,
-                f"{place.count} GPUs share {place.name} and need {2 * place.count} cores there, "
-                f"the mask has {len(place.cores)}",
-            )
+            raise _CannotPin(reasons.TOO_FEW_CORES, _too_few_sentence(place))
     # 4. The result CPU.
     result_core = _result_core(places[0], neighbours)
     taken = set(result_core)
@@ -177,6 +168,8 @@ def _auto(
     workers = []
     for index, (key, place) in enumerate(zip(keys, places, strict=True)):
         core = _worker_core(place, keys[:index].count(key), taken, neighbours)
+        if core is None:
+            raise _CannotPin(reasons.NO_CORE_LEFT, _no_core_sentence(index, keys, place, neighbours))
         taken.update(core)
         workers.append(StepCpus(frozenset(core), _worker_sentence(core, key, place)))
     return tuple(workers), result_core[0]
@@ -191,8 +184,8 @@ def _result_core(place: Place, neighbours: Neighbours) -> Core:
     raise _conflict("result threads", place, [place.cores[position] for position in ladder], neighbours)
 
 
-def _worker_core(place: Place, earlier: int, taken: set[int], neighbours: Neighbours) -> Core:
-    """The first core for a worker that nobody has taken.
+def _worker_core(place: Place, earlier: int, taken: set[int], neighbours: Neighbours) -> Core | None:
+    """The first core for a worker that nobody has taken; None where all are taken.
 
     Alone, the search starts `earlier` steps up (workers of this deployment on the same device) and goes
     on core by core. Beside neighbours, the steps that they hold do not count.
@@ -206,25 +199,64 @@ def _worker_core(place: Place, earlier: int, taken: set[int], neighbours: Neighb
     for core in place.cores[start:end]:
         if not has_taken(core, taken) and not has_taken(core, neighbours.cores):
             return core
-    raise _CannotPin(
-        reasons.NO_CORE_LEFT,
-        f"no core is left in {place.name} for worker {earlier + 1} on the same GPU: its steps are every "
-        f"{place.count} cores from core {place.rank} up to core {end - 1} of {len(place.cores)}",
-    )
+    return None
 
 
 def _conflict(what: str, place: Place, cores: Sequence[Core], neighbours: Neighbours) -> _CannotPin:
     cpus = [cpu for core in cores for cpu in core]
     return _CannotPin(
         reasons.CONFLICT,
-        f"every core of {place.name} that this GPU's {what} may take "
+        f"every core of {place.name} that the {what} may take "
         f"({format_cpu_list(cpus)}) is held by {neighbours.holders(cpus)}",
     )
 
 
 def _worker_sentence(core: Core, key: str | None, place: Place) -> str:
-    whose = "a worker without a known GPU" if key is None else f"GPU {key}"
-    return f"core {format_cpu_list(core)} of {place.name} for {whose}, GPU {place.rank + 1} of {place.count} there"
+    where = f"core {format_cpu_list(core)} of {place.name}"
+    if key is None:
+        return f"{where} for a worker without a GPU"
+    if place.name == WHOLE_MASK:
+        return f"{where} for GPU {key}, which is none of this host's of that kind"
+    return f"{where} for GPU {key}, GPU {place.rank + 1} of {place.count} there"
+
+
+def _too_few_sentence(place: Place) -> str:
+    there = f"the mask has {len(place.cores)}"
+    if place.name == WHOLE_MASK:
+        return f"a worker and the result threads need a core each, {there}; give the container more CPUs"
+    who = f"{place.count} GPUs share {place.name} and need" if place.count > 1 else f"one GPU of {place.name} needs"
+    return f"{who} {2 * place.count} cores there, {there}"
+
+
+def _no_core_sentence(index: int, keys: Sequence[str | None], place: Place, neighbours: Neighbours) -> str:
+    held_count = sum(has_taken(core, neighbours.cores) for core in place.cores)
+    held = f" ({held_count} of them held by other deployments)" if held_count else ""
+    if place.name == WHOLE_MASK:
+        return (
+            f"no core is left for worker {index + 1}: {counted(len(keys), 'worker')} and the result threads need a "
+            f"core each, the mask has {len(place.cores)}{held}; give the container more CPUs, or run fewer workers"
+        )
+    shared = f" for {place.count} GPUs" if place.count > 1 else ""
+    return (
+        f"no core is left in {place.name} for worker {index + 1}, number {keys[: index + 1].count(keys[index])} on "
+        f"GPU {keys[index]}: the mask has {len(place.cores)} cores there{shared}{held}; the last {place.count} are kept "
+        "for result threads; give the container more CPUs there, or run fewer workers on this GPU"
+    )
+
+
+def _too_few_above(number: int, worker_count: int, free: Sequence[Core], result_core: Core) -> CpuPlanError:
+    workers = "1 worker needs a core" if worker_count == 1 else f"{worker_count} workers need a core each"
+    cpus = format_cpu_list(cpu for core in free for cpu in core)
+    cores = (
+        f"{len(free)} {'is' if len(free) == 1 else 'are'} free from CPU {number} up ({cpus})"
+        if free
+        else f"none is free from CPU {number} up"
+    )
+    return CpuPlanError(
+        f"step_thread_core {number}: {workers}, {cores}: the last free core ({format_cpu_list(result_core)}) is kept "
+        "for the result threads; choose a lower CPU, or auto",
+        reason=reasons.TOO_FEW_CORES_ABOVE,
+    )
 
 
 def _pinned_sentence(workers: Sequence[StepCpus], result: int) -> str:
