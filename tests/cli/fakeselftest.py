@@ -38,3 +38,17 @@ def install(folder: Path, exit_code: int, line: str, details: dict[str, Any], *,
 def calls(log: Path) -> list[list[str]]:
     """The arguments of each call."""
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def running(folder: Path) -> list[int]:
+    """The process ids of stand-ins from that folder that still run."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            environment = (process / "environ").read_bytes() if process.name.isdigit() else b""
+            state = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] if environment else ""
+        except OSError:
+            continue
+        if str(folder).encode() in environment and state not in "ZX":
+            found.append(int(process.name))
+    return found

@@ -241,3 +241,4 @@ def test_a_pod_that_is_deleted_meanwhile_does_not_wait_for_its_kill(volume: PodV
     process.send_signal(signal.SIGTERM)
 
     assert process.wait(LIMIT_SECONDS) == 128 + signal.SIGTERM
+    assert fakeselftest.running(tmp_path / "packages") == []

@@ -58,10 +58,14 @@ def run(namespace: argparse.Namespace) -> int:
     selftest = None
     if namespace.selftest != SKIP:
         selftest = start_selftest(device_part=namespace.selftest in (DEVICE, REQUIRED))
-    started = time.monotonic()
-    found = wait_for_pod_plan(namespace.wait_seconds, namespace.plan_dir)
-    waited_seconds = time.monotonic() - started
-    report = skipped() if namespace.selftest == SKIP else report_of(selftest)
+    try:
+        started = time.monotonic()
+        found = wait_for_pod_plan(namespace.wait_seconds, namespace.plan_dir)
+        waited_seconds = time.monotonic() - started
+        report = skipped() if namespace.selftest == SKIP else report_of(selftest)
+    finally:
+        if selftest is not None:
+            selftest.end()
     message = termination_message(report, found, waited_seconds, namespace.plan_dir)
     _write(namespace.termination_log, message)
     put(message)

@@ -99,6 +99,11 @@ class SelfTest:
             return SelfTestReport(Outcome.FAIL, TIMED_OUT, line)
         return read_report(self._process.returncode, output, complaint)
 
+    def end(self) -> None:
+        """Kills a self-test that still runs: whoever started it does not outlive it."""
+        if self._process is not None and self._process.poll() is None:
+            _kill(self._process)
+
 
 def _kill(process: subprocess.Popen[str]) -> None:
     process.kill()
