@@ -5,6 +5,6 @@ May import: cpuplan's model and host.
 """
 
 from .description import Machine, describe, machine_names
-from .tree import boot_id, gpu_uuid, write_machine
+from .writing import boot_id, gpu_uuid, write_machine
 
 __all__ = ["Machine", "boot_id", "describe", "gpu_uuid", "machine_names", "write_machine"]

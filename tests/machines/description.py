@@ -1,7 +1,7 @@
 """Machines as compact descriptions: blocks of alike CPUs, memory-only nodes, GPUs and other PCI functions.
 
 Each `NAME.toml` of this folder describes one machine from public facts (its `source` says which); the
-sentences and numbers are ours. `tree.py` writes the files that its kernel would show.
+sentences and numbers are ours. `writing.py` writes the files that its kernel would show.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from cpuplan.kube.errors import KubeError
 from cpuplan.kube.paths import pods_path
 from cpuplan.model.cpulist import format_cpu_list
 from tests.fakekubelet import FakePodResources
-from tests.machines.tree import write_machine
+from tests.machines import write_machine
 from tests.simulation.kubelet import HEARTBEAT_SECONDS, SimulatedKubelet
 
 TOKEN_SECONDS = 24 * 3600

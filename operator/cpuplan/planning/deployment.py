@@ -239,8 +239,8 @@ def _no_core_sentence(index: int, keys: Sequence[str | None], place: Place, neig
     shared = f" for {place.count} GPUs" if place.count > 1 else ""
     return (
         f"no core is left in {place.name} for worker {index + 1}, number {keys[: index + 1].count(keys[index])} on "
-        f"GPU {keys[index]}: the mask has {len(place.cores)} cores there{shared}{held}; the last {place.count} are kept "
-        "for result threads; give the container more CPUs there, or run fewer workers on this GPU"
+        f"GPU {keys[index]}: the mask has {len(place.cores)} cores there{shared}{held}; the last {place.count} are "
+        "kept for result threads; give the container more CPUs there, or run fewer workers on this GPU"
     )
 
 
