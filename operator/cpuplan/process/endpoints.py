@@ -22,6 +22,9 @@ from .address import Address
 REQUEST_TIMEOUT_SECONDS = 10.0
 """A client that sends or takes nothing for this long is let go."""
 
+STOP_SECONDS = 0.1
+"""The server looks this often whether it is to stop, and the process's end waits for that look."""
+
 Trouble = Callable[[], str]
 """Says what is wrong; empty when nothing is."""
 
@@ -62,7 +65,7 @@ def served(address: Address, answers: Answers) -> Iterator[int]:
             f"cannot listen on {address} for metrics and probes: {error.strerror or error}; give a free HOST:PORT "
             "with --metrics-address"
         ) from error
-    thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(STOP_SECONDS,), name="endpoints", daemon=True)
     thread.start()
     try:
         yield server.server_address[1]
