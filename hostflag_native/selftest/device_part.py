@@ -130,13 +130,14 @@ class DeviceChecks:
             )
 
     def _wrap(self, core: HostFlagCore, stream: DeviceStream) -> None:
-        """Rounds across 2^32, each seen parked before it is published."""
+        """Rounds across 2^32, each seen parked before it is published; 0 the longest, since 2^32 - 1 >= 0 unsigned."""
         set_words(core, JUST_BELOW_WRAP - 1)
         proxy = FaultyProxy(core, REPLY_CAPACITY, Injection.NONE, broken_round=0)
         for round_number in range(JUST_BELOW_WRAP, JUST_BELOW_WRAP + WRAP_ROUNDS):
             stream.queue_round(round_number)
             stream.expect_gathered(round_number)
-            stream.expect_parked(round_number, PARKED_NS // WRAP_ROUNDS)
+            is_first_after = round_number % 2**32 == 0
+            stream.expect_parked(round_number, PARKED_NS if is_first_after else PARKED_NS // WRAP_ROUNDS)
             proxy.answer(round_number)
             stream.expect_consumed(round_number)
             if stream.reply() != reply_of(round_number, REPLY_CAPACITY):

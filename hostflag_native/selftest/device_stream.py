@@ -23,7 +23,10 @@ from hostflag_native.selftest.rounds import RESCUE_NS, STEP_NS, STEP_SECONDS
 from hostflag_native.selftest.verdict import CheckFailedError
 
 _POLL_SPIN_NS: Final = 1_000_000
-_POLL_NAP_NS: Final = 20_000
+"""How long a look at a word spins, in ns: a sound device answers within, so that latencies are not those of naps."""
+
+_POLL_NAP_NS: Final = 200_000
+"""Nap after that, in ns: whatever takes longer is waited for without burning a CPU."""
 
 
 class DeviceStream:

@@ -67,7 +67,7 @@ class StreamStandIn:
     def is_released(self, round_number: int, limit_ns: int) -> bool:
         """Waits for the release."""
         waited = self._core.lib.dsv41_hf_wait_geq(
-            self._core.released_host, round_number & _M32, limit_ns, 50_000, 20_000
+            self._core.released_host, round_number & _M32, limit_ns, 50_000, 100_000
         )
         return bool(waited == 0)
 

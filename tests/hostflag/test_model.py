@@ -45,7 +45,12 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _search(checker: Path, scenario: str, mutation: str, rounds: int) -> Search:
     environment = {"SCENARIO": str(NAMES[scenario]), "MUTATION": str(NAMES[mutation]), "ROUNDS": str(rounds)}
     said = subprocess.run(
-        [checker, "-m100000"], cwd=checker.parent, env=environment, check=True, capture_output=True, text=True
+        [checker, "-m100000", "-w26" if IS_SOAK else "-w20"],
+        cwd=checker.parent,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     assert "errors: " in said
     errors = [line.removeprefix("pan:1: ") for line in said.splitlines() if line.startswith("pan:1: ")]

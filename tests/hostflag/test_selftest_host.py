@@ -1,13 +1,14 @@
 """The self-test's host part, run as a process: verdict, exit code, JSON, termination log, time limit, injection."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from hostflag_native import selftest as selftest_module
 from hostflag_native.selftest import Outcome
-from tests.hostflag.selftest_process import selftest
+from tests.hostflag.selftest_process import finish, selftest, start
 
 HOST_CHECKS = [
     "library",
@@ -38,6 +39,17 @@ def test_the_host_part_passes_here_and_tells_every_check(tmp_path: Path) -> None
     assert message.partition("\n")[0] == told.line
     assert json.loads(message.partition("\n")[2])["parts"]["host"][0]["name"] == "library"
     assert len(message.encode()) <= 4096
+
+
+def test_one_cpu_is_enough() -> None:
+    """Both sides of each measurement yield then instead of spinning against each other."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    process = start("--part", "host")
+    os.sched_setaffinity(0, allowed)
+    told = finish(process)
+    assert told.exit_code == 0, told.line
+    assert told.details["environment"]["cpusAllowedCount"] == 1
 
 
 def test_without_a_termination_log_none_is_made(tmp_path: Path) -> None:

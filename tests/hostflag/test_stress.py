@@ -12,8 +12,8 @@ from tests.hostflag.stress import processes
 HERE = Path(__file__).parent / "stress"
 IS_SOAK = os.environ.get("HOSTFLAG_SOAK") == "1"
 THREAD_ROUNDS = 1_000_000 if IS_SOAK else 4_000
-PROCESS_ROUNDS = 10_000_000 if IS_SOAK else 20_000
-LIFE_ROUNDS = processes.LIFE_ROUNDS if IS_SOAK else 2_000
+PROCESS_ROUNDS = 10_000_000 if IS_SOAK else 10_000
+LIFE_ROUNDS = processes.LIFE_ROUNDS if IS_SOAK else 1_000
 JUST_BELOW_WRAP = 2**32 - 1000
 
 

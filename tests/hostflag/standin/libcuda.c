@@ -165,6 +165,7 @@ static bool is_reached(uint32_t seen, uint32_t value)
 static void wait_value(struct stream *stream, const struct operation *operation)
 {
     int64_t seen_ns = 0;
+    int64_t start_ns = now_ns();
     if (has_fault("no-wait"))
         return;
     for (;;) {
@@ -175,7 +176,7 @@ static void wait_value(struct stream *stream, const struct operation *operation)
             if (!has_fault("late") || now_ns() - seen_ns >= LATE_NS)
                 break;
         }
-        nap_ns(20000);
+        nap_ns(now_ns() - start_ns < NS_PER_MS ? 20000 : NS_PER_MS / 2);
     }
     if (has_fault("stream-error"))
         atomic_store(&stream->error, ILLEGAL_ADDRESS);
