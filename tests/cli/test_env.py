@@ -115,7 +115,9 @@ def test_without_a_plan_there_are_variables_but_no_arguments(cpuplan: Command, t
     answer = cpuplan(*words, "-o", "vllm")
     assert (answer.exit_code, answer.output) == (0, "\n")
     assert answer.sentence == (
-        f"cpuplan: no arguments: no published plan: {tmp_path}/plan cannot be read: the pod has no plan volume there"
+        f"cpuplan: no arguments: no published plan: {tmp_path}/plan cannot be read: this container has no plan volume; "
+        "either it is not the planned container of its pod (cpuplan.dev/container names one), or the pod was created "
+        "without step_thread_core: create it anew with that"
     )
     assert cpuplan(*words, "-o", "json").document["notPublished"] == "no-volume"
 

@@ -16,6 +16,7 @@ from cpuplan.host.root import HostRoot
 from cpuplan.kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, annotations_of
 from cpuplan.model.podplan import PodPlan
 from tests.cli.answers import Answer
+from tests.conftest import TreeOf
 from tests.fakeapi import FakeApi
 from tests.podvolume import PodVolume, plan_of_pod
 
@@ -87,7 +88,7 @@ def test_people_see_status_pools_quota_budget_and_confidence(
         ("usable", "24 CPUs at once"),
         ("pinned", "0,55-56,112,168"),
         ("confidence", "consistent"),
-        ("remains", "-3       usable less pinned, preprocess and the larger of encode and copy"),
+        ("remains", "0 CPUs      the pools share 19 CPUs and are seldom all busy; then their threads take turns"),
     } <= {tuple(words) for words in lines if len(words) == 2}
     assert "  from /sys/bus/pci/devices/0000:9d:00.0/local_cpulist: 56-111,168-223" in answer.output
 
@@ -98,6 +99,17 @@ def test_on_another_machine_the_reasons_without_files_stay(cpuplan: Command, pod
     assert answer.facts["sources"].startswith("this machine is not gpu-1: the files behind each reason are left out; ")
     assert "core 0,112 of NUMA node 0 for GPU 0000:1b:00.0" in answer.output
     assert "Reasons" not in answer.output
+
+
+def test_the_tree_of_another_machine_is_said_to_be_one(
+    cpuplan: Command, pod_file: Path, server: HostRoot, own_machine: TreeOf
+) -> None:
+    answer = cpuplan("explain", "-f", pod_file, "--sysfs-root", own_machine("gh200").sys)
+
+    assert answer.facts["warning"].startswith(
+        "the tree has no device 0000:1b:00.0, 0000:9d:00.0, which the plan is for: it seems to be another machine's"
+    )
+    assert "warning" not in cpuplan("explain", "-f", pod_file, "--sysfs-root", server.sys).facts
 
 
 def test_a_pod_on_standard_input_is_explained(cpuplan: Command, plan: PodPlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,8 +165,11 @@ def test_what_cannot_be_explained_is_one_sentence(cpuplan: Command, tmp_path: Pa
 def test_a_file_that_is_not_there_and_no_pod_at_all_are_sentences(cpuplan: Command, tmp_path: Path) -> None:
     assert "cannot be read; give a file with a pod or a plan" in cpuplan("explain", "-f", tmp_path / "x").sentence
     assert cpuplan("explain", "--plan-dir", tmp_path).sentence == (
-        f"cpuplan explain: which pod? {tmp_path}/plan has no plan; give a pod's name, or a file with -f"
+        "cpuplan explain: no pod is named, and there is no plan of a pod that this runs in "
+        f"({tmp_path}/plan is not there); give a pod's name and -n NAMESPACE, or a pod as JSON with -f FILE"
     )
+    (tmp_path / "plan").touch()
+    assert f"({tmp_path}/plan is still empty)" in cpuplan("explain", "--plan-dir", tmp_path).sentence
     assert cpuplan("explain", "llm-0", "-f", tmp_path / "x").exit_code == 2
 
 

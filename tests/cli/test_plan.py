@@ -86,7 +86,43 @@ def test_what_cannot_be_pinned_is_a_plan_with_the_reason(cpuplan: Command, own_m
 def test_a_device_that_sysfs_does_not_know_is_said(cpuplan: Command, server: HostRoot) -> None:
     answer = cpuplan("plan", "--device", "ff:00.0", "--sysfs-root", server.sys)
 
-    assert answer.facts["unknown device"] == "0000:ff:00.0: sysfs has no such function"
+    assert answer.facts["unknown device"] == (
+        "0000:ff:00.0: there is no such device here, cpuplan show lists those that are; "
+        "its worker is planned on the whole mask"
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine_name", "advice"),
+    [
+        ("h100-server", "give --device ADDRESS for each worker's GPU (cpuplan show lists 8 GPUs), "),
+        ("small-vm", "give --device ADDRESS for each worker's GPU (cpuplan show lists 1 GPU), "),
+        ("gh200", "give --device ADDRESS for each worker's GPU (cpuplan show lists 1 GPU), "),
+    ],
+)
+def test_without_a_device_it_is_said_what_to_give(
+    cpuplan: Command, own_machine: TreeOf, machine_name: str, advice: str
+) -> None:
+    facts = cpuplan("plan", "--sysfs-root", own_machine(machine_name).sys).facts
+
+    assert facts["to do"] == f"{advice}or --device - for a worker without one"
+    assert "to do" not in cpuplan("plan", "--device", "-", "--sysfs-root", own_machine(machine_name).sys).facts
+
+
+def test_a_mask_beyond_the_online_cpus_is_refused_with_both(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("plan", "--mask", "0-999", "--sysfs-root", server.sys)
+
+    assert (answer.exit_code, answer.output) == (2, "")
+    assert answer.sentence == (
+        "cpuplan plan: --mask 0-999: the machine's online CPUs are 0-223, and nothing can run on 224-999; "
+        "give CPUs that are online"
+    )
+
+
+def test_one_cpu_left_is_not_called_several(cpuplan: Command, server: HostRoot) -> None:
+    answer = cpuplan("plan", "--device", "1b:00.0", "--quota", "1", "--sysfs-root", server.sys)
+
+    assert "Pools on the 1 CPU left" in answer.output
 
 
 def test_a_quota_too_small_for_the_workers_is_said(cpuplan: Command, server: HostRoot) -> None:

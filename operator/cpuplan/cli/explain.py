@@ -15,7 +15,7 @@ from ..inprocess.published import PLAN_FOLDER
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan, PodPlan
 from ..model.topology import HostTopology
-from ..planning.budget import budget_of, counted
+from ..planning.budget import Budget, budget_of, counted
 from ..planning.explain import Decision, Sentence, explain, holders_of
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
@@ -95,6 +95,17 @@ def _pod_facts(source: PodSource, topology: HostTopology | None) -> list[tuple[s
                 "run cpuplan explain in the pod, or give the node's tree with --sysfs-root",
             )
         )
+        return facts
+    addresses = [worker.address for _, container in plan.containers for worker in container.workers if worker.address]
+    missing = dict.fromkeys(address for address in addresses if topology.function(address) is None)
+    if missing:
+        facts.append(
+            (
+                "warning",
+                f"the tree has no device {', '.join(missing)}, which the plan is for: it seems to be another machine's "
+                f"than {plan.node}'s, and then the reasons below are wrong",
+            )
+        )
     return facts
 
 
@@ -122,16 +133,23 @@ def _container_blocks(name: str, plan: ContainerPlan, sentences: tuple[Sentence,
     if workers:
         blocks.append(Table("Workers", ("WORKER", "DEVICE", "ID", "CPUS", "WHY"), workers))
     demands = (
-        ("pinned", f"{budget.pinned}", "step threads and result threads"),
-        ("preprocess", f"{budget.preprocess}", "intra-op threads of the API server"),
-        ("encode", f"{budget.encode}", f"{pools.encode_workers} outputs at once x {pools.png_threads} threads"),
-        ("copy", f"{budget.copy}", f"{pools.encode_workers} outputs at once x {pools.copy_workers} threads"),
-        ("remains", f"{budget.remains}", "usable less pinned, preprocess and the larger of encode and copy"),
+        ("pinned", counted(budget.pinned, "CPU"), "of the step threads and the result threads"),
+        ("preprocess", counted(budget.preprocess, "thread"), "intra-op threads of the API server"),
+        ("encode", counted(budget.encode, "thread"), f"{pools.encode_workers} outputs at once x {pools.png_threads}"),
+        ("copy", counted(budget.copy, "thread"), f"{pools.encode_workers} outputs at once x {pools.copy_workers}"),
+        ("remains", counted(max(0, budget.remains), "CPU"), _remains_sentence(budget)),
     )
-    blocks.append(Table(f"Budget of {budget.usable} usable CPUs", ("FOR", "THREADS", "WHAT"), demands))
+    blocks.append(Table(f"Budget of {counted(budget.usable, 'usable CPU')}", ("FOR", "MOST", "WHAT"), demands))
     if sentences:
         blocks.append(reasons_table("Reasons", sentences))
     return blocks
+
+
+def _remains_sentence(budget: Budget) -> str:
+    if budget.remains >= 0:
+        return "stay idle when every pool is busy"
+    left = counted(max(1, budget.usable - budget.pinned), "CPU")
+    return f"the pools share {left} and are seldom all busy; then their threads take turns"
 
 
 def _document(source: PodSource, explained: Mapping[str, tuple[Sentence, ...]]) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
-from ..model.topology import normalise_address
+from ..model.topology import HostTopology, normalise_address
 from ..planning.budget import budget_of, counted
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
 from ..planning.explain import Decision, Sentence, explain
+from ..planning.setting import AUTO
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
 from .reasons import reasons_document, reasons_table
 from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
+from .show import DISPLAY_VENDORS
 
 _NO_DEVICE = "-"
 _WORKER = re.compile(r"[0-9]{1,4}|-", re.ASCII)
@@ -60,7 +62,7 @@ def run(namespace: argparse.Namespace) -> int:
     addresses = worker_addresses(namespace.devices, namespace.workers)
     topology = read_topology(root, addresses)
     allowance = read_allowance(root)
-    mask = namespace.mask if namespace.mask is not None else effective_mask(topology, allowance)
+    mask = _given_mask(namespace.mask, topology) or effective_mask(topology, allowance)
     quota = allowance.limit.quota if namespace.quota is None else namespace.quota
     quota = None if quota == math.inf else quota
     gpus = topology.gpus_like(addresses)
@@ -83,6 +85,7 @@ def run(namespace: argparse.Namespace) -> int:
         addresses,
         quota,
         [address for address in addresses if address is not None and topology.function(address) is None],
+        _advice(addresses, namespace.setting, topology),
         judge_topology(topology, gpus),
         explain(Decision.of_plan(namespace.setting, addresses, plan, quota), topology) if namespace.why else (),
     )
@@ -101,6 +104,7 @@ class _Made:
     addresses: list[str | None]
     quota: float | None
     unknown: list[str]
+    advice: str | None
     confidence: Confidence
     sentences: tuple[Sentence, ...]
 
@@ -125,6 +129,27 @@ def worker_addresses(devices: list[str], workers: str | None) -> list[str | None
         else:
             addresses.append(known[int(part)])
     return addresses
+
+
+def _given_mask(mask: frozenset[int] | None, topology: HostTopology) -> frozenset[int] | None:
+    """The mask of the command line; the kernel lets no process run on a CPU that is not online."""
+    offline = frozenset() if mask is None or not topology.online else mask - topology.online
+    if mask is not None and offline:
+        raise CliError(
+            f"--mask {format_cpu_list(mask)}: the machine's online CPUs are {format_cpu_list(topology.online)}, and "
+            f"nothing can run on {format_cpu_list(offline)}; give CPUs that are online",
+            WRONG_USAGE,
+        )
+    return mask
+
+
+def _advice(addresses: list[str | None], setting: str, topology: HostTopology) -> str | None:
+    """What to give where `auto` has nothing to place; None where it has."""
+    if addresses or setting != AUTO:
+        return None
+    gpus = [function for function in topology.functions if function.vendor not in DISPLAY_VENDORS]
+    here = f"cpuplan show lists {counted(len(gpus), 'GPU')}" if gpus else "this machine shows no GPU"
+    return f"give --device ADDRESS for each worker's GPU ({here}), or --device - for a worker without one"
 
 
 def _cpus(text: str) -> frozenset[int]:
@@ -190,7 +215,10 @@ def _blocks(made: _Made) -> list[Block]:
     shortage = budget_of(plan, len(made.addresses)).shortage
     if shortage is not None:
         facts.append(("shortage", shortage))
-    facts.extend(("unknown device", f"{address}: sysfs has no such function") for address in made.unknown)
+    if made.advice is not None:
+        facts.append(("to do", made.advice))
+    unknown = "there is no such device here, cpuplan show lists those that are; its worker is planned on the whole mask"
+    facts.extend(("unknown device", f"{address}: {unknown}") for address in made.unknown)
     facts.extend((finding.test, finding.sentence) for finding in made.confidence.findings)
     blocks: list[Block] = [Facts("", tuple(facts))]
     if plan.workers:
@@ -206,7 +234,7 @@ def _blocks(made: _Made) -> list[Block]:
         ("encode workers", str(pools.encode_workers)),
         ("copy workers", str(pools.copy_workers)),
     )
-    blocks.append(Facts(f"Pools on the {pools.left} CPUs left", sizes))
+    blocks.append(Facts(f"Pools on the {counted(pools.left, 'CPU')} left", sizes))
     if made.sentences:
         blocks.append(reasons_table("Reasons", made.sentences))
     return blocks

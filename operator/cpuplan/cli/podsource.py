@@ -16,7 +16,7 @@ from ..kube.errors import KubeError
 from ..kube.paths import pod_path, pods_path
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
-from .errors import CliError
+from .errors import FAILED, WRONG_USAGE, CliError
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
@@ -70,7 +70,12 @@ def read_volume(folder: Path) -> PodSource:
     """
     text = read_text(folder / "plan")
     if not text:
-        raise CliError(f"which pod? {folder / 'plan'} has no plan; give a pod's name, or a file with -f")
+        here = f"{folder / 'plan'} is {'not there' if text is None else 'still empty'}"
+        raise CliError(
+            f"no pod is named, and there is no plan of a pod that this runs in ({here}); "
+            "give a pod's name and -n NAMESPACE, or a pod as JSON with -f FILE",
+            WRONG_USAGE if text is None else FAILED,
+        )
     return PodSource("this pod", _plan(text), {})
 
 

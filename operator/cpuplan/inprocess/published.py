@@ -79,7 +79,7 @@ def read_pod_plan(folder: Path = PLAN_FOLDER, root: HostRoot = THIS_HOST) -> Pod
     """
     text = read_text(folder / "plan")
     if text is None:
-        return NotPublished(NO_VOLUME, f"{folder / 'plan'} cannot be read: the pod has no plan volume there")
+        return NotPublished(NO_VOLUME, f"{folder / 'plan'} cannot be read: {_why_no_volume()}")
     if not text:
         return NotPublished(NOT_YET, f"{folder / 'plan'} is empty: the node's agent has published no plan yet")
     try:
@@ -177,6 +177,17 @@ def watch_plan(
             callback(found)
 
     return start_watch(look, every_seconds)
+
+
+def _why_no_volume() -> str:
+    """What the lack of the volume can mean: it comes with the variable, into planned containers of a new pod."""
+    container = os.environ.get(CONTAINER_VARIABLE)
+    if container:
+        return f"{CONTAINER_VARIABLE} says that container {container} is planned, but no plan volume is mounted there"
+    return (
+        "this container has no plan volume; either it is not the planned container of its pod "
+        "(cpuplan.dev/container names one), or the pod was created without step_thread_core: create it anew with that"
+    )
 
 
 _Found = TypeVar("_Found", PublishedPlan | NotPublished, PodPlan | NotPublished)
