@@ -274,7 +274,12 @@ def test_only_the_named_container_is_planned(node: TestNode) -> None:
 def test_a_pod_without_devices_is_told_so(node: TestNode) -> None:
     node.add_pod("cpu-only")
     node.turn()
-    assert node.plan("cpu-only").containers[0][1].reason == "no-device"
+    engine = node.plan("cpu-only").containers[0][1]
+    assert engine.reason == "no-device"
+    assert engine.why == (
+        "the container has no GPU to place workers beside; ask for one, name the container that has it with "
+        'cpuplan.dev/container, or name workers without a GPU with cpuplan.dev/workers ("-" is one, "-,-" are two)'
+    )
     assert node.status("cpu-only") == "NotPinned"
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..host.devices import UnplacedDevice
 from ..host.podcgroups import ContainerCgroup
-from ..kube.annotations import WORKERS, plan_in, setting_of
+from ..kube.annotations import CONTAINER, WORKERS, plan_in, setting_of
 from ..kube.pods import Container, Pod
 from ..model import reasons
 from ..model.errors import CpuPlanError
@@ -167,7 +167,7 @@ def _judge(pod: Pod, found: FoundDevices, choice: Refusal | None) -> tuple[tuple
     if not workers:
         return (), Refusal(
             reasons.NO_DEVICE,
-            f"the container has no device to place workers beside; name its workers with {WORKERS} (such as -,-), "
-            "or give step_thread_core a CPU number",
+            f"the container has no GPU to place workers beside; ask for one, name the container that has it with "
+            f'{CONTAINER}, or name workers without a GPU with {WORKERS} ("-" is one, "-,-" are two)',
         )
     return workers, None
