@@ -36,9 +36,9 @@ def stuck_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("calls") / "stuck"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def slow_tests(standin: str, stuck_log: Path) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
-    """The self-tests whose faults show only after seconds of waiting, all started at once."""
+    """The self-tests whose faults show only after seconds of waiting: all started before the other tests."""
     runs = {
         "stuck": ({"STANDIN_FAULTS": "stuck", "STANDIN_DEVICES": "2", "STANDIN_LOG": str(stuck_log)}, ()),
         "late": ({"STANDIN_FAULTS": "late"}, ()),
@@ -64,38 +64,6 @@ def slow_tests(standin: str, stuck_log: Path) -> Iterator[dict[str, "subprocess.
 
 def _device_test(standin: str, faults: str = "", **environment: str) -> Told:
     return selftest("--part", "device", LD_LIBRARY_PATH=standin, STANDIN_FAULTS=faults, **environment)
-
-
-@pytest.mark.parametrize(
-    ("name", "exit_code", "line"),
-    [
-        ("stuck", 3, f"{STUCK}: this device does not observe host stores"),
-        ("late", 1, f"{RESCUED} within 2 s; a release rescued it"),
-        ("no-write", 1, "fail device-not-gathered: the host saw no store of the stream within 2 s: cuStreamWrite"),
-        ("stream-error", 1, "fail device-error: the stream failed with CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
-        ("slow", 0, "pass ok: 9 checks in "),
-        ("hang-in-init", 1, "fail selftest-timeout: device driver: did not end within the time limit of 2 s"),
-        ("inject-no-store", 1, f"{RESCUED} within 2 s; a release rescued it"),
-        ("inject-late", 1, f"{RESCUED} within 2 s; a release rescued it"),
-        ("inject-wrong-word", 1, f"{RESCUED} within 2 s; a release rescued it"),
-        ("host-no-store", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
-        ("host-late", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
-        ("host-wrong-word", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
-    ],
-)
-def test_a_fault_that_shows_by_waiting_is_told(
-    slow_tests: dict[str, "subprocess.Popen[str]"], name: str, exit_code: int, line: str
-) -> None:
-    told = finish(slow_tests[name])
-    assert told.exit_code == exit_code
-    assert told.line.startswith(line)
-
-
-def test_after_a_stuck_device_no_other_is_touched_and_nothing_is_torn_down(
-    slow_tests: dict[str, "subprocess.Popen[str]"], stuck_log: Path
-) -> None:
-    slow_tests["stuck"].wait(60)
-    assert stuck_log.read_text().split()[-1] == "cuStreamCreate"
 
 
 def test_a_sound_device_passes_every_check(standin: str, tmp_path: Path) -> None:
@@ -213,6 +181,38 @@ def test_the_function_names_the_devices(standin: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("LD_LIBRARY_PATH", standin)
     verdict = selftest_module.run(host_part=False, device_part=True)
     assert (verdict.outcome, verdict.device_uuids) == (Outcome.PASS, ("GPU-20202020-2020-2020-2020-202020202020",))
+
+
+@pytest.mark.parametrize(
+    ("name", "exit_code", "line"),
+    [
+        ("stuck", 3, f"{STUCK}: this device does not observe host stores"),
+        ("late", 1, f"{RESCUED} within 2 s; a release rescued it"),
+        ("no-write", 1, "fail device-not-gathered: the host saw no store of the stream within 2 s: cuStreamWrite"),
+        ("stream-error", 1, "fail device-error: the stream failed with CUDA_ERROR_ILLEGAL_ADDRESS (700)"),
+        ("slow", 0, "pass ok: 9 checks in "),
+        ("hang-in-init", 1, "fail selftest-timeout: device driver: did not end within the time limit of 2 s"),
+        ("inject-no-store", 1, f"{RESCUED} within 2 s; a release rescued it"),
+        ("inject-late", 1, f"{RESCUED} within 2 s; a release rescued it"),
+        ("inject-wrong-word", 1, f"{RESCUED} within 2 s; a release rescued it"),
+        ("host-no-store", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
+        ("host-late", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
+        ("host-wrong-word", 1, "fail host-not-released: round 101 was not released within 2 s; the rescue released it"),
+    ],
+)
+def test_a_fault_that_shows_by_waiting_is_told(
+    slow_tests: dict[str, "subprocess.Popen[str]"], name: str, exit_code: int, line: str
+) -> None:
+    told = finish(slow_tests[name])
+    assert told.exit_code == exit_code
+    assert told.line.startswith(line)
+
+
+def test_after_a_stuck_device_no_other_is_touched_and_nothing_is_torn_down(
+    slow_tests: dict[str, "subprocess.Popen[str]"], stuck_log: Path
+) -> None:
+    slow_tests["stuck"].wait(60)
+    assert stuck_log.read_text().split()[-1] == "cuStreamCreate"
 
 
 def test_every_fault_that_the_stand_in_can_have_is_tried() -> None:
