@@ -29,7 +29,7 @@ help:
 	@echo "make cluster-up    the kind cluster of the tests; make cluster-down removes it"
 	@echo "make image         the product image $(IMAGE); the default one is loaded into that cluster where it runs"
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
-	@echo "make soak          long searches: 100,000 random histories of a node's ledger, 5,000 fuzzed inputs per parser,"
+	@echo "make soak          long searches: 100,000 random histories of a ledger, 300 stories of a node, 5,000 fuzzed inputs per parser,"
 	@echo "                   10,000,000 rounds of the hand-off with dying proxies, and its model with three rounds"
 	@echo "make bench         speed against its bounds: import, reading a host, planning, the hand-off"
 	@echo "make clean         what was built in the checkout"
@@ -91,6 +91,7 @@ test: venv
 # What takes too long for every change; a sample of each runs in make test.
 soak: venv
 	PYTHONPATH=operator:. $(BIN)/python -m tests.planning.ledger_search 100000
+	PYTHONPATH=operator:. $(BIN)/python -m tests.agent.story_search 300
 	CPUPLAN_FUZZ_EXAMPLES=5000 $(BIN)/python -m pytest -q --timeout=3600 tests/fuzz
 	HOSTFLAG_SOAK=1 $(BIN)/python -m pytest -q --timeout=7200 tests/hostflag/test_model.py \
 	  tests/hostflag/test_schedules.py tests/hostflag/test_stress.py

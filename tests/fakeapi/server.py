@@ -120,6 +120,11 @@ class FakeApi:
         with self._changed:
             self._faults.append(_Fault(code, times, method, path_part, watch, headers or {}, body))
 
+    def recover(self) -> None:
+        """No request fails any more."""
+        with self._changed:
+            self._faults.clear()
+
     def expire_history(self) -> None:
         """Watches from any earlier resource version get 410 from now on."""
         with self._changed:

@@ -69,9 +69,11 @@ class PodRequests:
 
 def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     """What the pod asks to be planned, with everything that is known about it now."""
-    planned = planned_containers(pod, node.resources)
     published = _published(pod)
     is_memory = published is not None and (published.pod_uid, published.boot_id) == (pod.uid, node.boot_id)
+    if pod.is_deleting:
+        return _as_it_stands(pod, published if is_memory else None)
+    planned = planned_containers(pod, node.resources)
     devices = PodDevices(
         pod, planned.containers, assignments=node.assignments, resources=node.resources, sources=sources
     )
@@ -136,6 +138,33 @@ def _ended(pod: Pod, container: Container) -> DeploymentRequest:
 
 def _reference(pod: Pod) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid, pod.created)
+
+
+def _as_it_stands(pod: Pod, published: PodPlan | None) -> PodRequests:
+    """A pod that leaves gets no plan any more, and holds what it pins as long as its processes may run there."""
+    positions = {container.name: position for position, container in enumerate(pod.containers)}
+    held = [] if published is None else [(name, plan) for name, plan in published.containers if plan.pinned]
+    return PodRequests(
+        pod=pod,
+        requests=tuple(
+            DeploymentRequest(
+                pod=_reference(pod),
+                container=name,
+                position=positions[name],
+                setting=plan.setting,
+                workers=tuple(WorkerDevice(worker.address, worker.uuid) for worker in plan.workers),
+                devices=plan.devices,
+                mask=plan.mask,
+                quota=plan.quota,
+                previous=plan,
+            )
+            for name, plan in held
+            if name in positions
+        ),
+        published=published,
+        awaits_devices=False,
+        may_improve=False,
+    )
 
 
 def _published(pod: Pod) -> PodPlan | None:
