@@ -12,6 +12,7 @@ from cpuplan.controller.announcements import (
 )
 from cpuplan.controller.findings import Finding, FindingKind
 from cpuplan.controller.observed import observed_pod
+from cpuplan.controller.planfacts import facts_of
 from cpuplan.model import reasons
 from tests.controller.pods import CREATED_SECONDS, Json, planned, pod, pod_plan
 
@@ -27,7 +28,7 @@ def announced(content: Json) -> Announcement:
     ("content", "reason", "text", "is_warning"),
     [
         (planned("a"), "PlanMade", "plan made (Pinned): one core per worker", False),
-        (planned("a", generation=2), "PlanChanged", "plan changed (Pinned): one core per worker", False),
+        (planned("a", generation=2), "PlanMade", "plan made (Pinned): one core per worker", False),
         (
             pod("a", plan=pod_plan("a", reason=reasons.WOULD_PIN_ALL, why="too small")),
             "PlanMade",
@@ -60,12 +61,48 @@ def test_without_a_plan_of_its_own_a_pod_announces_nothing(content: Json) -> Non
 
 
 def test_the_same_plan_has_the_same_event_in_every_process() -> None:
-    assert announced(planned("llm-0")).event_name == "llm-0.ee4602be95da2e7c"
+    assert announced(planned("llm-0")).event_name == "llm-0.20772dcef574e45e"
 
 
-def test_another_generation_or_pod_has_another_event() -> None:
-    names = {announced(content).event_name for content in (planned("a"), planned("a", generation=2), planned("b"))}
-    assert len(names) == 3
+def changed(before: Json, now: Json) -> Announcement:
+    """The announcement of a pod whose plan was seen to change."""
+    announcement = plan_announcement(observed_pod(now), facts_of(observed_pod(before)))
+    assert announcement is not None
+    return announcement
+
+
+def test_a_change_says_what_changed() -> None:
+    unpinned = pod("a", plan=pod_plan("a", reason=reasons.WOULD_PIN_ALL, why="too small", generation=2))
+    announcement = changed(planned("a"), unpinned)
+    assert (announcement.reason, announcement.text) == (
+        "PlanChanged",
+        "plan changed (NotPinned; status Pinned → NotPinned; engine's reason pinned → would-pin-all; "
+        "engine's step CPUs 4,36 → none; engine's result CPU 31 → none): too small",
+    )
+
+
+def test_the_first_plan_after_the_devices_came_is_made_not_changed() -> None:
+    waiting = pod("a", plan=pod_plan("a", reason=reasons.WAITING_FOR_DEVICES, why="asked 2, has 1"))
+    assert changed(waiting, planned("a", generation=2)).reason == "PlanMade"
+
+
+def test_a_change_and_the_same_plan_seen_first_have_one_event() -> None:
+    now = pod("a", plan=pod_plan("a", reason=reasons.WOULD_PIN_ALL, generation=2))
+    assert changed(planned("a"), now).event_name == announced(now).event_name
+
+
+def test_a_generation_that_says_the_same_has_the_same_event() -> None:
+    assert announced(planned("a")).event_name == announced(planned("a", generation=2)).event_name
+
+
+def test_another_plan_or_pod_has_another_event() -> None:
+    other = pod("a", plan=pod_plan("a", reason=reasons.WOULD_PIN_ALL))
+    assert len({announced(content).event_name for content in (planned("a"), other, planned("b"))}) == 3
+
+
+def test_another_refusal_has_another_event() -> None:
+    refusals = [pod("a", plan=pod_plan("a", reason=reasons.INVALID_SETTING, why=why)) for why in ("banana", "apple")]
+    assert len({announced(content).event_name for content in refusals}) == 2
 
 
 def test_long_pod_names_leave_a_valid_event_name() -> None:

@@ -12,6 +12,7 @@ from cpuplan.controller.observed import observed_pod
 from cpuplan.controller.reconciler import OLD_PLAN_SECONDS, Reconciler, Waits
 from cpuplan.kube.client import KubeClient
 from cpuplan.kube.errors import KubeError
+from cpuplan.model import reasons
 from tests.controller.conftest import writes
 from tests.controller.pods import BOOT, CREATED, CREATED_SECONDS, Json, field_owner, planned, pod, pod_plan
 from tests.fakeapi import FakeApi
@@ -123,6 +124,28 @@ def test_a_young_plan_is_announced_by_a_process_that_starts(client: KubeClient, 
     reconciler.adopt([observed_pod(content)], NOW)
     run(reconciler, content)
     assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def test_a_neighbour_changes_no_more_than_where_pools_float_and_is_not_announced(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler
+) -> None:
+    run(reconciler, planned("a"))
+    count = len(api.requests_of("POST", EVENTS))
+    run(reconciler, planned("a", generation=2), now=NOW + 60)
+    assert len(api.requests_of("POST", EVENTS)) == count
+    assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def test_a_plan_that_comes_back_is_told_in_the_event_of_its_first_time(
+    client: KubeClient, reconciler: Reconciler
+) -> None:
+    other = pod("a", plan=pod_plan("a", reason=reasons.WOULD_PIN_ALL, generation=2, why="too small"))
+    run(reconciler, planned("a"))
+    run(reconciler, other, now=NOW + 60)
+    run(reconciler, planned("a", generation=3), now=NOW + 120)
+    (back, there) = said(client)
+    assert back[1].startswith("plan changed (NotPinned; status Pinned → NotPinned; ")
+    assert there[1].startswith("plan changed (Pinned; status NotPinned → Pinned; ")
 
 
 def test_events_are_posted_although_the_index_cannot_be_written(

@@ -9,6 +9,7 @@ from ..model import reasons
 from ..model.podplan import Status
 from .findings import Finding
 from .observed import ObservedPod
+from .planfacts import PlanFacts, differences, facts_of, is_waiting
 
 COMPONENT = "cpuplan-operator"
 """The Events' source, as `kubectl describe pod` shows it."""
@@ -18,6 +19,9 @@ MOST_TEXT_LENGTH = 1024
 
 _MOST_NAME_LENGTH = 253
 _DIGEST_LENGTH = 16
+
+_PLAN = "Plan"
+"""How the reasons of plan_announcement begin: PlanMade, PlanChanged, …; no finding's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,7 @@ class Announcement:
         is_warning: somebody should act.
         key: what makes it this Event and no other: the same key is never posted twice on one pod.
         text: the sentence.
+        is_change: it was seen to come about: an older Event of the same key tells of an earlier time.
     """
 
     namespace: str
@@ -38,25 +43,31 @@ class Announcement:
     is_warning: bool
     key: str
     text: str
+    is_change: bool = False
 
     @property
     def event_name(self) -> str:
-        """The Event's name, the same whenever the same is announced."""
-        digest = hashlib.sha256(f"{self.uid}\0{self.reason}\0{self.key}".encode()).hexdigest()[:_DIGEST_LENGTH]
+        """The Event's name, the same whenever the same is announced, also by a process that saw no change."""
+        subject = _PLAN if self.reason.startswith(_PLAN) else self.reason
+        digest = hashlib.sha256(f"{self.uid}\0{subject}\0{self.key}".encode()).hexdigest()[:_DIGEST_LENGTH]
         return f"{self.pod[: _MOST_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('.-')}.{digest}"
 
 
-def plan_announcement(pod: ObservedPod) -> Announcement | None:
-    """What is to be said of the plan that a pod has now; None without one."""
-    if pod.status is None or (pod.plan is not None and pod.plan.pod_uid != pod.uid):
+def plan_announcement(pod: ObservedPod, before: PlanFacts | None = None) -> Announcement | None:
+    """What is to be said of the plan that a pod has now; None without one.
+
+    Args:
+        before: what the plan said before its last change; None where no change was seen.
+    """
+    facts = facts_of(pod)
+    if facts is None:
         return None
-    generation = 1 if pod.plan is None else pod.plan.generation
     if pod.status == Status.ERROR:
         reason, lead = "PlanRefused", "no plan can be made"
     elif pod.plan is not None and reasons.WAITING_FOR_DEVICES in pod.plan.reasons:
         reason, lead = "PlanWaiting", "no plan yet"
-    elif generation > 1:
-        reason, lead = "PlanChanged", f"plan changed ({pod.status})"
+    elif before is not None and not is_waiting(before):
+        reason, lead = "PlanChanged", f"plan changed ({pod.status}; {differences(before, facts)})"
     else:
         reason, lead = "PlanMade", f"plan made ({pod.status})"
     return Announcement(
@@ -65,8 +76,9 @@ def plan_announcement(pod: ObservedPod) -> Announcement | None:
         uid=pod.uid,
         reason=reason,
         is_warning=pod.status == Status.ERROR,
-        key=f"{generation} {pod.status}" if pod.plan is not None else f"{pod.status} {pod.why}",
+        key="\0".join(f"{name} {value}" for name, value in facts),
         text=f"{lead}: {pod.why}" if pod.why else lead,
+        is_change=before is not None,
     )
 
 
@@ -111,6 +123,15 @@ def event_object(announcement: Announcement, *, instance: str, now: float) -> Js
         "source": {"component": COMPONENT},
         "reportingComponent": COMPONENT,
         "reportingInstance": instance[:128],
+    }
+
+
+def renewed_event(announcement: Announcement, *, now: float) -> JsonObject:
+    """The merge patch that makes an Event of an earlier time, when the same was so, tell of now."""
+    return {
+        "reason": announcement.reason,
+        "message": _shortened(announcement.text),
+        "lastTimestamp": second_time(now),
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..kube.client import KubeClient
 from ..kube.errors import ConflictError, ForbiddenError, NotFoundError
 from ..kube.paths import event_path, events_path
-from .announcements import Announcement, event_object, repeated_event
+from .announcements import Announcement, event_object, renewed_event, repeated_event
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class EventPoster:
         try:
             self._client.create(events_path(announcement.namespace), event)
         except ConflictError:
-            is_posted = False  # an earlier process posted it
+            is_posted = announcement.is_change and self._renew(announcement, now)  # else an earlier process posted it
         except (NotFoundError, ForbiddenError) as error:
             if isinstance(error, ForbiddenError) and _BEING_TERMINATED not in error.message:
                 raise
@@ -113,6 +113,15 @@ class EventPoster:
             announcement.pod,
             announcement.text,
         )
+        return True
+
+    def _renew(self, announcement: Announcement, now: float) -> bool:
+        """Whether the Event of the plan that the pod had before and has again tells of now."""
+        path = event_path(announcement.namespace, announcement.event_name)
+        try:
+            self._client.merge_patch(path, renewed_event(announcement, now=now))
+        except NotFoundError:
+            return False
         return True
 
     def _repeat(self, announcement: Announcement, posted: _Posted, now: float) -> bool:

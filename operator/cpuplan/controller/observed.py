@@ -12,20 +12,25 @@ from typing import Any
 from ..kube import injected
 from ..kube.annotations import HOSTFLAG, PLAN, SETTING, STATUS, WHY
 from ..kube.pods import MIRROR_ANNOTATION
+from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
-from ..model.podplan import PodPlan
+from ..model.podplan import ContainerPlan, PodPlan
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
 class PlanSeen:
-    """What the operator uses of a published plan."""
+    """What the operator uses of a published plan.
+
+    `facts` are what is worth an Event when it changes, as names and values for people.
+    """
 
     generation: int
     pod_uid: str
     boot_id: str
     reasons: frozenset[str]
+    facts: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,17 @@ def _plan(text: str | None, uid: str) -> tuple[PlanSeen | None, Any, str]:
         pod_uid=plan.pod_uid,
         boot_id=plan.boot_id,
         reasons=frozenset(container.reason for _, container in plan.containers),
+        facts=tuple(fact for name, container in plan.containers for fact in _facts(name, container)),
     )
     # A plan of another pod (copied with its manifest) is reported, and holds no CPUs in the index.
     return seen, json.loads(text) if plan.pod_uid == uid else None, ""
+
+
+def _facts(name: str, plan: ContainerPlan) -> Iterator[tuple[str, str]]:
+    yield f"{name}'s reason", plan.reason
+    yield f"{name}'s step CPUs", ";".join(format_cpu_list(worker.cpus) for worker in plan.workers if worker.cpus)
+    yield f"{name}'s result CPU", "" if plan.result is None else str(plan.result)
+    yield f"{name}'s usable CPUs", str(plan.usable)
 
 
 def _verdict(text: str | None, uid: str) -> Verdict | None:

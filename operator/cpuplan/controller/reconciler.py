@@ -15,6 +15,7 @@ from .metrics import OperatorMetrics
 from .nodes import NodeKnowledge
 from .observed import ObservedPod
 from .packing import Share, node_shares
+from .planfacts import PlanHistory
 
 OLD_PLAN_SECONDS = 3000.0
 """A plan this old when the process starts was announced by an earlier one; its Event may have expired (after one
@@ -49,6 +50,7 @@ class Reconciler:
         self._nodes = nodes
         self._metrics = metrics
         self._waits = waits
+        self._history = PlanHistory()
 
     def refresh(self) -> None:
         """Learns the nodes anew, and has the next pass look at the ConfigMaps themselves.
@@ -116,7 +118,9 @@ class Reconciler:
     def _post_events(
         self, pods: Iterable[ObservedPod], found: Iterable[tuple[ObservedPod, Finding]], now: float
     ) -> None:
-        plans = (plan_announcement(pod) for pod in pods if not pod.has_ended)
+        living = [pod for pod in pods if not pod.has_ended]
+        plans = [plan_announcement(pod, self._history.before(pod)) for pod in living]
+        self._history.keep_only(pod.uid for pod in living)
         posting = self._poster.post(
             (announcement for announcement in plans if announcement is not None),
             (finding_announcement(pod, finding) for pod, finding in found),
