@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
 
 from cpuplan.host.identity import read_boot_id
 from cpuplan.host.sysfs import read_topology
@@ -16,6 +20,8 @@ from cpuplan.model.podplan import ContainerPlan, PodPlan, Status
 from cpuplan.model.topology import HostTopology
 from tests.agent.story import Story
 from tests.agent.told import ToldPod
+
+SCHEMA = Draft202012Validator(json.loads((Path(__file__).parents[2] / "docs" / "plan.schema.json").read_text()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,13 @@ def pods_that_ask_carry_their_plan(now: AtRest) -> Iterator[str]:
             yield f"{name} carries too much"
         if (plan.pod_uid, plan.boot_id) != (pod.uid, read_boot_id(now.story.node.root)):
             yield f"{name} carries the plan of {plan.pod_uid} and boot {plan.boot_id}"
+
+
+def plans_fit_the_published_schema(now: AtRest) -> Iterator[str]:
+    """docs/plan.schema.json is what programs of others read plans by."""
+    for name in now.plans:
+        for error in SCHEMA.iter_errors(json.loads(now.story.node.annotations(name)[PLAN])):
+            yield f"{name}: {error.message}"
 
 
 def cores_are_held_once(now: AtRest) -> Iterator[str]:
@@ -179,6 +192,7 @@ def a_restart_writes_nothing(now: AtRest) -> Iterator[str]:
 RULES: tuple[Callable[[AtRest], Iterator[str]], ...] = (
     pods_that_do_not_ask_carry_nothing_of_ours,
     pods_that_ask_carry_their_plan,
+    plans_fit_the_published_schema,
     cores_are_held_once,
     plans_are_whole,
     plans_follow_what_was_told,

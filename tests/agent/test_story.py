@@ -36,6 +36,10 @@ def leave_an_annotation_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(loop, "annotations_of", lambda plan: dict(list(annotations_of(plan).items())[1:]))
 
 
+def measure_confidence_in_words_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ledger._Book, "_confidence", lambda *_: "fairly sure")
+
+
 def forget_what_is_held(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger._Book, "_enter", lambda book, request, plan: book._plans.update({request.key: plan}))
 
@@ -94,6 +98,7 @@ def never_set_the_label(patch: pytest.MonkeyPatch) -> None:
     [
         (("nps4-four-gpus", 2), never_clean, "pods_that_do_not_ask_carry_nothing_of_ours: "),
         (("nps4-four-gpus", 2), leave_an_annotation_out, "pods_that_ask_carry_their_plan: "),
+        (("nps4-four-gpus", 2), measure_confidence_in_words_of_its_own, "plans_fit_the_published_schema: "),
         (("gh200", 3), forget_what_is_held, "cores_are_held_once: "),
         (("nps4-four-gpus", 2), lose_the_result_cpu, "plans_are_whole: "),
         (("nps4-four-gpus", 2), ignore_the_quota, "plans_follow_what_was_told: "),
