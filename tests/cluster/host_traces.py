@@ -147,13 +147,15 @@ def _mounts_below(folder: Path) -> list[str]:
 
 
 def _remove_cgroups(containers: set[str]) -> None:
-    """Removes the containers' cgroups in every hierarchy, and docker's own group where it is empty then."""
+    """Removes the containers' cgroups in every hierarchy, and docker's own group where it is empty then.
+
+    An engine that still runs makes that group anew with its next container.
+    """
     for parent in (*Path("/sys/fs/cgroup").glob("*/docker"), Path("/sys/fs/cgroup/docker")):
         for name in containers:
             for folder, _, _ in os.walk(parent / name, topdown=False):
                 _rmdir(Path(folder))
-        if containers:
-            _rmdir(parent)
+        _rmdir(parent)
 
 
 def _rmdir(folder: Path) -> None:
