@@ -117,8 +117,8 @@ def test_a_wrong_command_line_is_one_sentence(cpuplan: Command, words: list[str]
             id="setting",
         ),
         pytest.param(
-            ["plan", "--setting", "9", "--mask", "0-3"],
-            ["step_thread_core 9: CPU 9 is outside the mask (0-3)"],
+            ["plan", "--setting", "9", "--mask", "0"],
+            ["step_thread_core 9: CPU 9 is outside the mask (0)"],
             id="outside the mask",
         ),
         pytest.param(

@@ -27,14 +27,14 @@ def in_a_shell(command: str, **variables: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("words", ["show", "show -o json", "env", "plan", "--help"])
+@pytest.mark.parametrize("words", ["show", "show -o json", "env -o json", "plan", "--help"])
 def test_output_that_nobody_wants_is_no_error(words: str) -> None:
     done = in_a_shell(f"cpuplan {words} >&-")
 
     assert (done.returncode, done.stderr if words != "--help" else "") == (0, "")
 
 
-@pytest.mark.parametrize("words", ["show", "show -o json", "env", "plan"])
+@pytest.mark.parametrize("words", ["show", "show -o json", "env -o json", "plan"])
 def test_a_full_disk_under_the_output_is_one_sentence(words: str) -> None:
     done = in_a_shell(f"cpuplan {words} >/dev/full")
 

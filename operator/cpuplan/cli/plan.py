@@ -27,7 +27,7 @@ from .errors import WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
 from .reasons import reasons_document, reasons_table
 from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
-from .show import DISPLAY_VENDORS
+from .vendors import DISPLAY_VENDORS
 
 _NO_DEVICE = "-"
 _WORKER = re.compile(r"[0-9]{1,4}|-", re.ASCII)

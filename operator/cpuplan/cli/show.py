@@ -16,25 +16,7 @@ from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
 from .output import Block, Facts, Table, print_blocks
 from .roots import Allowance, add_root_arguments, chosen_root, effective_mask, read_allowance
-
-# Vendors of PCI functions in GPU classes, by their id in the PCI id registry (pci-ids.ucw.cz).
-VENDORS = {
-    "0x1002": "AMD",
-    "0x10de": "NVIDIA",
-    "0x8086": "Intel",
-    "0x1a03": "ASPEED",
-    "0x102b": "Matrox",
-    "0x1d0f": "Amazon",
-    "0x1ae0": "Google",
-    "0x15ad": "VMware",
-    "0x1414": "Microsoft",
-    "0x1234": "QEMU",
-    "0x1b36": "Red Hat",
-    "0x1af4": "Red Hat",
-}
-
-DISPLAY_VENDORS = frozenset({"0x1a03", "0x102b", "0x15ad", "0x1414", "0x1234", "0x1b36", "0x1af4"})
-"""Vendors whose display functions are those of a board's controller or a virtual screen: no worker runs there."""
+from .vendors import DISPLAY_VENDORS, vendor_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +41,6 @@ def run(namespace: argparse.Namespace) -> int:
         blocks.append(_sources(root, topology, allowance))
     print_blocks(blocks)
     return 0
-
-
-def vendor_name(vendor: str) -> str:
-    """The vendor's name for its sysfs id, the id itself where it is not known here."""
-    return VENDORS.get(vendor, vendor)
 
 
 def machine_document(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> dict[str, Any]:
