@@ -84,6 +84,8 @@ def _make_pods(cluster: KindCluster) -> None:
         namespaces = cluster.kubectl("get", "namespaces", "-o", "name").split()
         if f"namespace/{NAMESPACE}" not in namespaces:
             cluster.kubectl("create", "namespace", NAMESPACE)
+        cluster.kubectl("apply", "--filename", HERE / "llm.yaml")
+        cluster.kubectl("rollout", "status", "-n", NAMESPACE, "statefulset/llm", "--timeout=60s")
         cluster.kubectl("apply", "--filename", HERE / "pods.yaml")
         cluster.kubectl("wait", "-n", NAMESPACE, "pod/real-later", "--for=condition=Ready", "--timeout=120s")
     with step("kubectl annotate pod real-later step_thread_core=auto"):
