@@ -61,15 +61,15 @@ class Story:
         self.node = node
         self.pods: dict[str, ToldPod] = {}
         self.told: list[str] = []
-        self.is_kubelet_up = True
+        self.is_kubelet_up = self.is_driver_up = True
         self.boot_count = 0
         self.tampered = ""
         self._random = random.Random(seed)  # noqa: S311 - a story, no secret
         self._gpus = tuple(gpu.address for gpu in read_nvidia_gpus(node.root))
         self._online = sorted(read_online(node.root))
         self._anything = (*(self._create,) * 6, self._kubelet_stops_or_starts, self._kubelet_fails,
-                          self._devices_appear, self._agent_dies, self._agent_dies_amid_writing, self._time_passes,
-                          self._reboot)  # fmt: skip
+                          self._driver_goes_or_comes, self._devices_appear, self._agent_dies,
+                          self._agent_dies_amid_writing, self._time_passes, self._reboot)  # fmt: skip
         self._with_a_pod = (self._remove, self._end, self._delete, self._annotate, self._annotate, self._unannotate,
                             self._choose_workers, self._choose_container, self._run, self._run, self._run, self._stop,
                             self._give_exclusive_cpus, self._tamper, self._api_refuses)  # fmt: skip
@@ -84,6 +84,8 @@ class Story:
         pods = list(self.pods.values())
         if not self.is_kubelet_up and self._random.random() < 0.5:
             what = self._kubelet_stops_or_starts()
+        elif not self.is_driver_up and self._random.random() < 0.3:
+            what = self._driver_goes_or_comes()
         elif not pods or self._random.random() < 0.5:
             what = self._random.choice(self._anything)()
         else:
@@ -160,6 +162,13 @@ class Story:
         self.node.turn()
         self.node.kubelet.recover()
         return "the kubelet fails twice"
+
+    def _driver_goes_or_comes(self) -> str:
+        """While a driver is updated nothing says where its devices are."""
+        here, away = (self.node.root.proc / name for name in ("driver", "no-driver"))
+        here.rename(away) if self.is_driver_up else away.rename(here)
+        self.is_driver_up = not self.is_driver_up
+        return f"the driver {'comes' if self.is_driver_up else 'goes'}"
 
     def _devices_appear(self) -> str:
         for pod in self.pods.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from tests.agent.told import ToldPod
 
 SCHEMA = Draft202012Validator(json.loads((Path(__file__).parents[2] / "docs" / "plan.schema.json").read_text()))
 
+NOT_YET_PLANNED = (reasons.WAITING_FOR_DEVICES, reasons.DEVICE_UNKNOWN, reasons.NO_DEVICE)
+
 
 @dataclass(frozen=True, slots=True)
 class AtRest:
@@ -31,6 +33,7 @@ class AtRest:
     Attributes:
         plans: by pod name, of every pod that has one.
         facts: by pod name, all that may decide its pins, as text.
+        is_all_seen: kubelet and driver can be asked.
         before: the node when it was at rest before; None the first time.
     """
 
@@ -38,6 +41,7 @@ class AtRest:
     topology: HostTopology
     plans: dict[str, PodPlan]
     facts: dict[str, str]
+    is_all_seen: bool
     before: AtRest | None
 
     @property
@@ -62,13 +66,10 @@ def look(story: Story, before: AtRest | None) -> AtRest:
         story=story,
         topology=read_topology(story.node.root),
         plans={name: PodPlan.from_json(text) for name, text in texts.items() if text is not None},
-        facts={name: _facts(story, pod) for name, pod in story.pods.items()},
+        facts={name: f"{pod} {story.boot_count}" for name, pod in story.pods.items()},
+        is_all_seen=story.is_kubelet_up and story.is_driver_up,
         before=before,
     )
-
-
-def _facts(story: Story, pod: ToldPod) -> str:
-    return f"{pod} {story.is_kubelet_up} {story.boot_count}"
 
 
 def violations(now: AtRest) -> list[str]:
@@ -143,15 +144,31 @@ def plans_follow_what_was_told(now: AtRest) -> Iterator[str]:
 
 
 def pins_are_sticky(now: AtRest) -> Iterator[str]:
-    """What happens to others moves nobody. (Whoever removes the plan removes the memory with it.)"""
-    for pod, container, plan in now.live if now.before is not None else ():
-        then = now.before.plans.get(pod.name) if now.before is not None else None
-        previous = None if then is None else then.container(container)
-        if now.before is None or previous is None or now.before.facts[pod.name] != now.facts[pod.name]:
-            continue
-        is_decided = previous.reason != reasons.WAITING_FOR_DEVICES and pod.name != now.story.tampered
-        if is_decided and (previous.pinned, previous.reason) != (plan.pinned, plan.reason):
+    """What happens to others moves nobody, and so does what cannot be seen any more."""
+    for pod, container, plan, previous in _decided_before(now):
+        if (previous.pinned, previous.reason) != (plan.pinned, plan.reason):
             yield f"{pod.name} {container} moved from {previous.why!r} to {plan.why!r}"
+
+
+def plans_change_only_by_what_is_seen(now: AtRest) -> Iterator[str]:
+    """Beside the CPUs that pools float on, which follow the neighbours. Where an annotation is wrong, only an error is
+    planned: nobody has to wait for what is seen again."""
+    for pod, container, plan, previous in _decided_before(now):
+        if previous.workers and replace(plan, pool_cpus=previous.pool_cpus) != previous:
+            yield f"{pod.name} {container}: {previous} became {plan}"
+
+
+def _decided_before(now: AtRest) -> Iterator[tuple[ToldPod, str, ContainerPlan, ContainerPlan]]:
+    """Containers that were planned, of which nothing new can be known. (Whoever removes a plan removes the memory.)"""
+    before = now.before
+    if before is None or (now.is_all_seen and not before.is_all_seen):
+        return
+    for pod, container, plan in now.live:
+        then = before.plans.get(pod.name)
+        previous = None if then is None else then.container(container)
+        is_same = before.facts.get(pod.name) == now.facts[pod.name] and pod.name != now.story.tampered
+        if previous is not None and is_same and previous.reason not in NOT_YET_PLANNED:
+            yield pod, container, plan, previous
 
 
 def generations_rise_with_changes(now: AtRest) -> Iterator[str]:
@@ -197,6 +214,7 @@ RULES: tuple[Callable[[AtRest], Iterator[str]], ...] = (
     plans_are_whole,
     plans_follow_what_was_told,
     pins_are_sticky,
+    plans_change_only_by_what_is_seen,
     generations_rise_with_changes,
     pools_float_beside_all_pins,
     patches_stay_within_the_fence,

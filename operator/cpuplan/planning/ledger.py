@@ -68,18 +68,34 @@ def plan_node(
 def holds_still(request: DeploymentRequest) -> bool:
     """Whether the plan on the pod answers this very request, the quota aside.
 
-    While the devices cannot be seen (the kubelet restarts) nothing is known to have changed either.
+    What cannot be seen is not known to have changed: while the kubelet restarts, no devices; while a driver does,
+    the same devices in no known place.
     """
     previous = request.previous
     if previous is None or previous.setting != request.setting:
         return False
-    if request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES:
+    if _is_waiting(request):
         return previous.reason != reasons.WAITING_FOR_DEVICES
-    if request.refusal is not None or previous.reason in _NOT_YET_PLANNED:
+    if previous.reason in _NOT_YET_PLANNED or previous.mask != request.mask:
         return False
-    if previous.mask != request.mask or previous.devices != request.devices:
+    if _lacks_places(request):
+        # Without addresses their order is another one.
+        has_same_devices = sorted(previous.devices) == sorted(request.devices)
+        return has_same_devices and len(previous.workers) == len(request.workers)
+    if request.refusal is not None or previous.devices != request.devices:
         return False
     return [w.address for w in previous.workers] == [w.address for w in request.workers]
+
+
+def _is_waiting(request: DeploymentRequest) -> bool:
+    return request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES
+
+
+def _lacks_places(request: DeploymentRequest) -> bool:
+    """Whether all that speaks against the request, if anything does, is a device without an address."""
+    if request.refusal is not None and request.refusal.reason != reasons.DEVICE_UNKNOWN:
+        return False
+    return any(worker.device_id is not None and worker.address is None for worker in request.workers)
 
 
 def is_sound(plan: ContainerPlan) -> bool:
@@ -120,9 +136,11 @@ class _Book:
             return False
         if not is_sound(previous) or previous.pinned & self._holders.keys():
             return False
-        quota = previous.quota if request.refusal is not None else request.quota
+        quota = previous.quota if _is_waiting(request) else request.quota
         usable = usable_count(len(previous.mask), quota)
-        self._enter(request, replace(previous, quota=quota, usable=usable, confidence=self._confidence(request)))
+        is_unseen = _is_waiting(request) or _lacks_places(request)
+        confidence = previous.confidence if is_unseen else self._confidence(request)
+        self._enter(request, replace(previous, quota=quota, usable=usable, confidence=confidence))
         return True
 
     def plan(self, request: DeploymentRequest) -> None:
