@@ -57,7 +57,11 @@ def test_an_endless_setting_is_an_error_that_does_not_make_the_pod_grow(node: Te
     assert node.turn() == []
 
 
-def test_a_pod_that_raises_is_left_out_and_counted(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def poisoned(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> TestNode:
+    """The server with a planned pod `poison` that raises whenever it is looked at from now on."""
+    node.add_pod("poison", gpus={"engine": [FIRST]})
+    node.turn()
     real = requests_of
 
     def failing(pod: Pod, *rest: Any) -> Any:
@@ -66,11 +70,22 @@ def test_a_pod_that_raises_is_left_out_and_counted(node: TestNode, monkeypatch: 
         return real(pod, *rest)
 
     monkeypatch.setattr(loop, "requests_of", failing)
-    node.add_pod("poison", gpus={"engine": ["0000:43:00.0"]})
-    node.add_pod("next", gpus={"engine": [FIRST]})
-    node.turn()
-    assert node.status("next") == "Pinned"
-    assert node.metric("replan_errors_total") == 1
+    return node
+
+
+def test_a_pod_that_raises_stops_nobody_and_is_counted(poisoned: TestNode) -> None:
+    poisoned.add_pod("next", gpus={"engine": ["0000:43:00.0"]})
+    poisoned.turn()
+    assert poisoned.status("next") == "Pinned"
+    assert poisoned.metric("replan_errors_total") == 1
+
+
+def test_a_pod_that_raises_keeps_its_plan_and_its_cores(poisoned: TestNode) -> None:
+    before = poisoned.plan("poison")
+    poisoned.add_pod("next", gpus={"engine": [FIRST]})
+    poisoned.turn()
+    assert poisoned.plan("poison") == before
+    assert not poisoned.plan("next").containers[0][1].pinned & before.containers[0][1].pinned
 
 
 def test_a_turn_that_fails_is_not_ready_and_the_next_one_recovers(

@@ -58,6 +58,7 @@ class PodRequests:
         published: the plan that stands on the pod, whatever it is valid for; None without a readable one.
         awaits_devices: the kubelet has not shown all devices yet: ask it again soon.
         may_improve: a device could not be placed, and asking later may help.
+        is_to_be_written: what is planned for it is published; else it only holds what it has.
     """
 
     pod: Pod
@@ -65,14 +66,15 @@ class PodRequests:
     published: PodPlan | None
     awaits_devices: bool
     may_improve: bool
+    is_to_be_written: bool = True
 
 
 def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     """What the pod asks to be planned, with everything that is known about it now."""
-    published = _published(pod)
-    is_memory = published is not None and (published.pod_uid, published.boot_id) == (pod.uid, node.boot_id)
     if pod.is_deleting:
-        return _as_it_stands(pod, published if is_memory else None)
+        return held_by(pod, node.boot_id)
+    published = _published(pod)
+    is_memory = _is_memory(published, pod, node.boot_id)
     planned = planned_containers(pod, node.resources)
     devices = PodDevices(
         pod, planned.containers, assignments=node.assignments, resources=node.resources, sources=sources
@@ -136,14 +138,21 @@ def _ended(pod: Pod, container: Container) -> DeploymentRequest:
     )
 
 
+def _is_memory(published: PodPlan | None, pod: Pod, boot_id: str) -> bool:
+    """Whether the plan on the pod was made for it, and since the node was booted."""
+    return published is not None and (published.pod_uid, published.boot_id) == (pod.uid, boot_id)
+
+
 def _reference(pod: Pod) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid, pod.created)
 
 
-def _as_it_stands(pod: Pod, published: PodPlan | None) -> PodRequests:
-    """A pod that leaves gets no plan any more, and holds what it pins as long as its processes may run there."""
+def held_by(pod: Pod, boot_id: str) -> PodRequests:
+    """What a pod that gets no new plan (it leaves, say) holds as long as its processes may run there: its pins."""
+    published = _published(pod)
     positions = {container.name: position for position, container in enumerate(pod.containers)}
-    held = [] if published is None else [(name, plan) for name, plan in published.containers if plan.pinned]
+    known = published.containers if published is not None and _is_memory(published, pod, boot_id) else ()
+    held = [(name, plan) for name, plan in known if plan.pinned]
     return PodRequests(
         pod=pod,
         requests=tuple(
@@ -164,6 +173,7 @@ def _as_it_stands(pod: Pod, published: PodPlan | None) -> PodRequests:
         published=published,
         awaits_devices=False,
         may_improve=False,
+        is_to_be_written=False,
     )
 
 

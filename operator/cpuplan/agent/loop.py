@@ -19,7 +19,7 @@ from ..model.errors import HostReadError
 from ..model.podplan import ContainerPlan, PodPlan
 from ..planning.ledger import NodeRules, plan_node
 from .auditing import NodeAuditor
-from .containers import NodeState, PodRequests, requests_of
+from .containers import NodeState, PodRequests, held_by, requests_of
 from .metrics import AgentMetrics
 from .nodefacts import NodeFacts
 from .planned import DeviceResources
@@ -164,14 +164,18 @@ class NodeAgent:
         self._finish_turn(pods, waiting, any(each.may_improve for each in asked))
 
     def _ask(self, pods: Iterable[Pod], state: NodeState) -> list[PodRequests]:
-        """What the pods that are to be planned ask for; one that cannot be understood never stops the others."""
+        """What the pods that are to be planned ask for.
+
+        One that cannot be understood never stops the others, and keeps what it holds: nobody gets its cores.
+        """
         asked = []
         for pod in filter(_holds_cpus, pods):
             try:
                 asked.append(requests_of(pod, self._parts.facts, state))
             except Exception:  # noqa: BLE001 - whatever one pod holds, the others still need their plans
                 self._parts.metrics.replan_failed()
-                _log.exception("a pod cannot be understood and is left out pod=%s", pod.key)
+                _log.exception("a pod cannot be understood and stays as it is pod=%s", pod.key)
+                asked.append(held_by(pod, state.boot_id))
         return asked
 
     def _assignments(self) -> Assignments | None:
@@ -190,7 +194,7 @@ class NodeAgent:
 
     def _publish(self, asked: PodRequests, plans: Mapping[tuple[str, str], ContainerPlan]) -> None:
         pod = asked.pod
-        if pod.is_deleting or self._may_still_wait_quietly(asked):
+        if not asked.is_to_be_written or self._may_still_wait_quietly(asked):
             return
         plan = next_plan(
             asked.published,
