@@ -80,7 +80,10 @@ def test_the_variables_that_a_process_started_with_are_read(root: HostRoot) -> N
 
 
 def test_a_real_process_with_an_open_file_is_looked_into() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={"X": "y"}) as process:
+    command = [sys.executable, "-c", "print(1, flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={"X": "y"}) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before it runs, the kernel may not know its environment yet
         assert read_environment(process.pid, HostRoot())["X"] == "y"
         assert process.pid not in {found.process_id for found in read_gpu_processes(HostRoot()).processes}
         process.communicate(b"\n")
