@@ -83,7 +83,7 @@ def test_objects_come_one_after_another_and_the_next_chunk_only_when_it_is_their
 
 
 def test_a_list_from_the_cache_asks_for_version_zero_and_no_chunks(api: FakeApi, client: KubeClient) -> None:
-    client.list_objects(pods_path(), field_selector="spec.nodeName=n1", from_cache=True)
+    client.list_objects(pods_path(), field_selector="spec.nodeName=n1", not_older_than="0")
     assert api.requests[0].query == {"resourceVersion": "0", "fieldSelector": "spec.nodeName=n1"}
 
 

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -294,6 +295,61 @@ def test_the_answer_to_an_own_write_never_hides_what_was_written_after_it(api: F
         watched.wait_for("added a", "modified a")
         watched.watch.learn(answer)
         assert [pod.annotations for pod in watched.watch.pods()] == [{"step_thread_core": "auto"}]
+
+
+def test_a_list_that_was_on_its_way_meanwhile_does_not_hide_an_own_write(
+    api: FakeApi, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(api, "a")
+    real = client.list_objects
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        watched.wait_for("added a")
+        api.freeze_watches()
+
+        def write_meanwhile(*arguments: Any, **options: Any) -> Any:
+            listed = real(*arguments, **options)
+            patch = {"metadata": {"annotations": {"cpuplan.dev/status": "Off"}}}
+            watched.watch.learn(client.merge_patch(pod_path("default", "a"), patch))
+            return listed
+
+        monkeypatch.setattr(client, "list_objects", write_meanwhile)
+        watched.watch._list()
+        assert [pod.annotations for pod in watched.watch.pods()] == [{"cpuplan.dev/status": "Off"}]
+        assert watched.changes == ["added a"]
+
+
+def test_no_list_leads_back_before_what_was_seen(api: FakeApi, client: KubeClient) -> None:
+    """Another API server may lag behind."""
+    put(api, "a")
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        put(api, "b")
+        watched.wait_for("added a", "added b")
+        api.send_status_in_watches(410, "Expired")
+        api.wait_until(lambda: len(lists_of(api)) == 2)
+        seen = api.object(pod_path("default", "b"))
+    assert seen is not None
+    assert lists_of(api) == ["0", seen["metadata"]["resourceVersion"]]
+
+
+@pytest.mark.parametrize("code", [410, 504])
+def test_a_server_that_does_not_come_to_what_was_seen_is_asked_for_what_it_has(
+    api: FakeApi, client: KubeClient, code: int
+) -> None:
+    put(api, "a")
+    with watching(api, client) as watched:
+        api.wait_for_watches()
+        watched.wait_for("added a")
+        # The client itself tries 504 four times.
+        api.fail(code, times=1 if code == 410 else 4, watch=False, method="GET")
+        api.send_status_in_watches(410, "Expired")
+        api.wait_until(lambda: lists_of(api)[-1] == "0" and len(lists_of(api)) > 2)
+
+
+def lists_of(api: FakeApi) -> list[str]:
+    """The resource version that each list asked for."""
+    return [request.query["resourceVersion"] for request in api.requests_of("GET") if not request.is_watch]
 
 
 def test_the_answer_to_a_write_does_not_bring_a_deleted_pod_back(api: FakeApi, client: KubeClient) -> None:

@@ -97,20 +97,22 @@ class KubeClient:
         *,
         field_selector: str = "",
         label_selector: str = "",
-        from_cache: bool = False,
+        not_older_than: str | None = None,
         chunk_size: int = CHUNK_SIZE,
     ) -> ObjectList:
         """All objects of a collection.
 
         Args:
-            from_cache: ask for resourceVersion=0, the API server's watch cache, in one answer:
-                possibly a little old, but no read of etcd. Otherwise the newest, in chunks of `chunk_size`.
+            not_older_than: ask the API server's watch cache, in one answer and without a read of etcd, for the
+                state at this resource version or any later one; "0" for what it has, which may be a little old.
+                None: the newest, in chunks of `chunk_size`.
 
         Raises:
             GoneError: the list took longer than the server keeps its continuation (five minutes).
+            ApiStatusError: with code 504: the server's cache has not come to that version within three seconds.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector}
-        query.update({"resourceVersion": "0"} if from_cache else {"limit": str(chunk_size)})
+        query.update({"limit": str(chunk_size)} if not_older_than is None else {"resourceVersion": not_older_than})
         chunks = list(self._chunks(path, query))
         return ObjectList(tuple(item for chunk in chunks for item in chunk.items), chunks[-1].resource_version)
 

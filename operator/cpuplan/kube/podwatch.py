@@ -1,7 +1,8 @@
 """The pods of one node, kept up to date: list, watch, re-list and diff.
 
 1. List the node's pods from the API server's watch cache and compare with what is known: what is new, changed
-   or gone since becomes a change, also when it happened in a gap.
+   or gone since becomes a change, also when it happened in a gap. No list leads back in time: another API
+   server may lag behind, and what is decided on an old state is decided wrongly.
 2. Watch from the list's version, with bookmarks, for a random time of 300 to 600 seconds.
 3. The stream ends or falls silent: watch again from the last version seen.
 4. The version is too old (410), or anything else: back off with jitter, then list again (1). A server whose cache
@@ -30,6 +31,9 @@ SERVER_TIMEOUT_SECONDS = (300, 600)
 
 READ_TIMEOUT_SECONDS = 150.0
 """Longest silence: the API server sends a bookmark about every 60 s, so this much means a dead connection."""
+
+ANY_VERSION = "0"
+"""Asks for what the watch cache has."""
 
 SHORTEST_WATCH_SECONDS = 1.0
 """A stream that ends sooner without an event counts as a failure: no loop may spin on it."""
@@ -88,7 +92,7 @@ class PodWatch:
         self._learned: dict[str, str] = {}
         self._is_synced = False
         self._stream: WatchStream | None = None
-        self._resource_version = ""
+        self._resource_version = self._asks_for = ""
 
     def pods(self) -> tuple[Pod, ...]:
         """The node's pods as last seen."""
@@ -149,22 +153,39 @@ class PodWatch:
         self._stop.wait(delay)
 
     def _list(self) -> None:
-        listed = self._client.list_objects(pods_path(), field_selector=self._selector, from_cache=True)
-        known = self._pods
+        """Lists the pods as they were at the last version seen, or later.
+
+        A server that cannot answer that (it lags far behind, or its storage was restored from a backup) is asked
+        for what it has the next time.
+        """
+        wanted = self._asks_for or ANY_VERSION
+        self._asks_for = ANY_VERSION
+        listed = self._client.list_objects(pods_path(), field_selector=self._selector, not_older_than=wanted)
         found = {pod.uid: pod for pod in map(_parsed, listed.items) if pod is not None}
+        with self._lock:
+            known = self._pods
+            # The planner may have written while the list was on its way.
+            learned = {
+                uid: version
+                for uid, version in self._learned.items()
+                if uid in found and _is_older(found[uid].resource_version, version)
+            }
+            self._pods = found = {**found, **{uid: known[uid] for uid in learned}}
+            self._learned = learned
         changes = [PodChange(ChangeKind.DELETED, pod) for uid, pod in known.items() if uid not in found]
         for uid, pod in found.items():
             if uid not in known:
                 changes.append(PodChange(ChangeKind.ADDED, pod))
             elif known[uid].resource_version != pod.resource_version:
                 changes.append(PodChange(ChangeKind.MODIFIED, pod))
-        with self._lock:
-            self._pods = found
-            self._learned.clear()
-        self._resource_version = listed.resource_version
+        self._seen(listed.resource_version)
         self._is_synced = True
         for change in changes:
             self._on_change(change)
+
+    def _seen(self, resource_version: str) -> None:
+        """Remembers where the next watch continues, and how old the next list may be."""
+        self._resource_version = self._asks_for = resource_version
 
     def _watch(self) -> None:
         """One watch from the last version on; returns when a new one may follow at once."""
@@ -185,7 +206,7 @@ class PodWatch:
             for event in stream:
                 self._backoff.reset()
                 self._apply(event.kind, event.object)
-                self._resource_version = event.resource_version or self._resource_version
+                self._seen(event.resource_version or self._resource_version)
         except ApiUnreachableError as error:
             # The version seen last is still good: continue from there instead of listing again.
             if self._resource_version == before:
