@@ -87,6 +87,17 @@ def test_every_command_has_help(name: str, capfd: pytest.CaptureFixture[str]) ->
             "cpuplan plan: --workers 0,1: asks for device 1, 1 were given",
             id="worker without device",
         ),
+        pytest.param(
+            ["plan", "--workers", "-,-"],
+            "cpuplan plan: argument --workers: expected one argument (one that begins with - is written after an =); ",
+            id="workers without devices",
+        ),
+        pytest.param(
+            ["plan", "--device", "cuda:0"],
+            "cpuplan plan: --device 'cuda:0' is no PCI address: expected a form like 0000:1b:00.0 (cpuplan show lists",
+            id="device by another name",
+        ),
+        pytest.param(["plan", "--device", ""], "cpuplan plan: --device '' is no PCI address: ", id="empty device"),
         pytest.param(["env", "--threads", "0"], "cpuplan env: argument --threads: '0' is no whole", id="no threads"),
         pytest.param(["run"], "cpuplan run: no command to run: give one after --", id="nothing to run"),
         pytest.param(["init", "--wait-seconds", "-1"], "cpuplan init: argument --wait-seconds: ", id="negative wait"),

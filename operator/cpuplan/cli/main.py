@@ -72,6 +72,9 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong command line as one sentence."""
 
     def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            # A value such as -,- looks like an option.
+            message += " (one that begins with - is written after an =)"
         raise CliError(f"{message}; see {self.prog} --help", WRONG_USAGE)
 
 

@@ -15,7 +15,7 @@ from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
-from ..model.topology import HostTopology, normalise_address
+from ..model.topology import HostTopology, is_pci_address, normalise_address
 from ..planning.budget import budget_of, counted
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
@@ -113,8 +113,15 @@ def worker_addresses(devices: list[str], workers: str | None) -> list[str | None
     """The normalised address of each worker's device, None for a worker without one.
 
     Raises:
-        CliError: --workers is malformed or names a device that was not given.
+        CliError: a device is no PCI address, or --workers is malformed or names a device that was not given.
     """
+    for device in devices:
+        if device != _NO_DEVICE and not is_pci_address(device):
+            raise CliError(
+                f"--device {device!r} is no PCI address: expected a form like 0000:1b:00.0 (cpuplan show lists them), "
+                "or - for a worker without a device",
+                WRONG_USAGE,
+            )
     known = [None if device == _NO_DEVICE else normalise_address(device) for device in devices]
     if workers is None:
         return known
