@@ -5,9 +5,16 @@ from cpuplan.controller.observed import ObservedPod, observed_pod
 from tests.controller.pods import planned
 
 
-def seen(name: str, generation: int = 1) -> ObservedPod:
-    """A planned pod."""
-    return observed_pod(planned(name, generation=generation))
+def seen(name: str, generation: int = 1, *, version: int | None = None) -> ObservedPod:
+    """A planned pod, of a resource version that grows with its generation unless one is given."""
+    content = planned(name, generation=generation)
+    content["metadata"]["resourceVersion"] = str(100 * generation if version is None else version)
+    return observed_pod(content)
+
+
+def generations(book: PodBook) -> set[tuple[str, int | None]]:
+    """The pods in the book with the generations of their plans."""
+    return {(pod.name, None if pod.plan is None else pod.plan.generation) for pod in book.pods()}
 
 
 def names(book: PodBook) -> set[str]:
@@ -50,7 +57,23 @@ def test_what_the_watch_tells_during_a_listing_is_newer_than_the_listing() -> No
     book.put(seen("changed", 2))
     book.remove("uid-deleted")
     assert book.end_listing([seen("deleted"), seen("changed", 1)]) == 0
-    assert {(pod.name, pod.plan and pod.plan.generation) for pod in book.pods()} == {("created", 1), ("changed", 2)}
+    assert generations(book) == {("created", 1), ("changed", 2)}
+
+
+def test_a_watch_that_lags_behind_does_not_lead_back() -> None:
+    """At the start kopf still tells what it had listed itself, while a later listing is in the book."""
+    book = PodBook()
+    book.begin_listing()
+    book.put(seen("early", 1))
+    book.end_listing([seen("early", 2), seen("late", 2)])
+    assert (book.put(seen("late", 1)), book.put(seen("late", 3))) == (False, True)
+    assert generations(book) == {("early", 2), ("late", 3)}
+
+
+def test_a_new_resource_version_alone_is_no_change() -> None:
+    book = PodBook()
+    book.put(seen("a", version=1))
+    assert book.put(seen("a", version=2)) is False
 
 
 def test_a_listing_that_failed_changes_nothing() -> None:

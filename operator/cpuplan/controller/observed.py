@@ -5,7 +5,7 @@ Pods are large (ten kilobytes and more); of tens of thousands only these values 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -70,6 +70,7 @@ class ObservedPod:
         asked_at: when the setting was last written.
         verdict: of the self-test, None without one or with one of another pod.
         index_entry: the pod's member of its node's JSON object in the index; empty when it has no plan.
+        resource_version: of the object; tells which of two states is newer, and not whether they differ.
     """
 
     uid: str
@@ -90,6 +91,7 @@ class ObservedPod:
     verdict: Verdict | None
     injection: Injection
     index_entry: str
+    resource_version: str = field(compare=False)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -128,6 +130,7 @@ def observed_pod(pod: Mapping[str, Any]) -> ObservedPod:
         verdict=_verdict(annotations.get(HOSTFLAG), uid),
         injection=_injection(metadata, spec, annotations, created_at),
         index_entry=_index_entry(f"{namespace}/{name}", state, why, document),
+        resource_version=str(metadata.get("resourceVersion", "")),
     )
 
 

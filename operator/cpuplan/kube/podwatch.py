@@ -25,6 +25,7 @@ from .client import KubeClient
 from .errors import ApiUnreachableError, GoneError, KubeError, UnexpectedAnswerError
 from .paths import pods_path
 from .pods import Pod, parse_pod
+from .versions import is_older
 
 SERVER_TIMEOUT_SECONDS = (300, 600)
 """Watches end after a random time in this range, so that those of many nodes never end together."""
@@ -110,7 +111,7 @@ class PodWatch:
         with self._lock:
             known = self._pods.get(pod.uid)
             # The watch may have been faster than the answer, and show what somebody else wrote after us.
-            if known is not None and not _is_older(pod.resource_version, known.resource_version):
+            if known is not None and not is_older(pod.resource_version, known.resource_version):
                 self._pods[pod.uid] = pod
                 self._learned[pod.uid] = pod.resource_version
 
@@ -168,7 +169,7 @@ class PodWatch:
             learned = {
                 uid: version
                 for uid, version in self._learned.items()
-                if uid in found and _is_older(found[uid].resource_version, version)
+                if uid in found and is_older(found[uid].resource_version, version)
             }
             self._pods = found = {**found, **{uid: known[uid] for uid in learned}}
             self._learned = learned
@@ -232,18 +233,13 @@ class PodWatch:
                 self._pods.pop(pod.uid, None)
                 self._learned.pop(pod.uid, None)
                 change = PodChange(ChangeKind.DELETED, pod)
-            elif _is_older(pod.resource_version, self._learned.get(pod.uid)):
+            elif is_older(pod.resource_version, self._learned.get(pod.uid)):
                 return
             else:
                 self._pods[pod.uid] = pod
                 self._learned.pop(pod.uid, None)
                 change = PodChange(ChangeKind.ADDED if known is None else ChangeKind.MODIFIED, pod)
         self._on_change(change)
-
-
-def _is_older(version: str, known: str | None) -> bool:
-    """Whether a version comes before a known one of the same object (comparable as numbers: KEP-5504)."""
-    return known is not None and version.isdigit() and known.isdigit() and int(version) < int(known)
 
 
 def _parsed(content: JsonObject) -> Pod | None:
