@@ -150,6 +150,24 @@ def test_a_child_forked_while_another_thread_pins_can_look_at_the_pins() -> None
         assert ends_in_a_forked_child(pins.check)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_forked_while_the_watch_is_about_to_wait_can_undo_it(tmp_path: Path) -> None:
+    """In that moment the watch's thread holds the lock of the event that ends it."""
+    held: list[Any] = []
+    real = threading.Event
+
+    def event() -> Any:
+        held.append(real())
+        return held[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "Event", event)
+        undo = cpuplan.watch_plan(lambda _: None, folder=tmp_path, every_seconds=3600)
+    with held_by_another_thread(held[0]._cond):
+        assert ends_in_a_forked_child(undo)
+    undo()
+
+
 def test_a_signal_handler_may_ask_for_the_plan_while_its_thread_asks_for_it() -> None:
     def interrupted() -> None:
         with current._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -14,8 +15,10 @@ def start_watch(look: Callable[[], object], every_seconds: float) -> Callable[[]
 
     Returns:
         The undo: ends the watch; `look` does not run any more once it returns (unless `look` itself calls it).
+        In a forked child there is nothing to end.
     """
     stopped = threading.Event()
+    process_id = os.getpid()
 
     def watch() -> None:
         while not stopped.is_set():
@@ -29,6 +32,9 @@ def start_watch(look: Callable[[], object], every_seconds: float) -> Callable[[]
     thread.start()
 
     def undo() -> None:
+        if os.getpid() != process_id:
+            # The event may have been in use when the process forked: its lock would then never be free here.
+            return
         stopped.set()
         if thread is not threading.current_thread():
             thread.join()
