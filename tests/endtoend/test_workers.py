@@ -60,8 +60,16 @@ def test_a_cpu_number_outside_the_mask_is_an_error_that_names_the_mask(stage: St
     assert "CPU 9999 is outside the mask (0" in stage.annotations("llm")["cpuplan.dev/why"]
 
 
+def restart_agents(stage: Stage) -> None:
+    """Lets the agents read their nodes anew: GPUs that come and go are seen at a slow look only."""
+    agents = ("-n", "cpuplan", "daemonset/cpuplan-agent")
+    stage.cluster.kubectl("rollout", "restart", *agents)
+    stage.cluster.kubectl("rollout", "status", *agents, "--timeout=90s")
+
+
 def test_one_gpu_on_two_cpus_would_pin_all_and_on_more_it_is_pinned(stage: Stage) -> None:
     stage.cluster.make_gpu_nodes(devices=1)
+    restart_agents(stage)
     try:
         stage.make_pod("llm", annotations={"step_thread_core": "auto"})
         plan = stage.plan("llm").container("engine")
@@ -70,6 +78,7 @@ def test_one_gpu_on_two_cpus_would_pin_all_and_on_more_it_is_pinned(stage: Stage
     finally:
         stage.delete("llm")
         stage.cluster.make_gpu_nodes()
+        restart_agents(stage)
 
 
 def test_a_bad_value_is_refused_with_what_is_allowed(stage: Stage) -> None:
