@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 from cpuplan.agent.process import assemble
@@ -75,7 +76,7 @@ def main(arguments: list[str]) -> int:
     """Tells as many stories as the argument says, on every CPU of the mask."""
     count = int(arguments[0]) if arguments else 200
     # gRPC's threads do not survive a fork: each process starts from nothing.
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), max_tasks_per_child=25) as pool:
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
         violated = [found for found in pool.map(_search, range(count)) if found]
     print(f"{count} stories of {EVENTS} events, {len(violated)} violations")  # noqa: T201 - a program's output
     print("\n".join(line for found in violated[:3] for line in found))  # noqa: T201
