@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -210,12 +212,38 @@ def test_an_answer_that_is_no_audit_is_one_sentence(
     assert answer.complaint.count("\n") == 1
 
 
+@pytest.mark.parametrize("url", ["http://foo bar/", "http://[::1", "http://127.0.0.1:port/", "http://"])
+def test_a_url_that_cannot_be_asked_is_one_sentence(cpuplan: Command, url: str) -> None:
+    answer = cpuplan("audit", "--url", url)
+
+    assert (answer.exit_code, answer.complaint.count("\n")) == (1, 1)
+    assert answer.complaint.startswith(f"cpuplan audit: {url} cannot be read: ")
+
+
+def test_a_server_that_does_not_speak_http_is_one_sentence(cpuplan: Command) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"SSH-2.0-other\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/audit"
+        answer = cpuplan("audit", "--url", url)
+        thread.join()
+
+    assert (answer.exit_code, answer.complaint) == (1, f"cpuplan audit: {url} cannot be read: SSH-2.0-other\n")
+
+
 def test_what_is_no_url_is_said(cpuplan: Command) -> None:
     answer = cpuplan("audit", "--url", "file:///etc/passwd")
 
     assert (answer.exit_code, answer.complaint) == (
         1,
-        "cpuplan audit: file:///etc/passwd is no URL of an agent; expected such as http://10.0.0.7:9465/audit\n",
+        "cpuplan audit: 'file:///etc/passwd' is no URL of an agent; expected such as http://10.0.0.7:9465/audit\n",
     )
 
 

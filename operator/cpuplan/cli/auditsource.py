@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ def _port(agent: Mapping[str, Any]) -> int:
 
 def _ask_url(url: str) -> NodeAudit:
     if not url.startswith(("http://", "https://")):
-        raise CliError(f"{url} is no URL of an agent; expected such as http://10.0.0.7:{DEFAULT_PORT}/{AUDIT_PATH}")
+        raise CliError(f"{url!r} is no URL of an agent; expected such as http://10.0.0.7:{DEFAULT_PORT}/{AUDIT_PATH}")
     try:
         with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:  # noqa: S310 - http(s), checked above
             content = answer.read(MOST_BYTES)
@@ -130,8 +131,9 @@ def _ask_url(url: str) -> NodeAudit:
         with error:
             why = error.read(200).decode("utf-8", "replace").strip() or error.reason
         return NodeAudit(url, 0.0, (), f"{url} was answered with {error.code}: {why}")
-    except (OSError, ValueError, RecursionError, CliError) as error:
-        return NodeAudit(url, 0.0, (), f"{url} cannot be read: {getattr(error, 'reason', error)}")
+    except (OSError, HTTPException, ValueError, RecursionError, CliError) as error:
+        why = " ".join(str(getattr(error, "reason", error)).split())
+        return NodeAudit(url, 0.0, (), f"{url} cannot be read: {why}")
 
 
 def parse_audit(document: Any) -> NodeAudit:
