@@ -137,6 +137,17 @@ def test_a_conflict_is_an_error_and_the_next_write_repairs(api: FakeApi, store: 
     assert data(api) == {"a": "2"}
 
 
+def test_a_configmap_that_a_successor_filled_meanwhile_is_not_deleted(api: FakeApi, store: IndexStore) -> None:
+    """By a leader that does not know yet that it was replaced."""
+    store.write([Share("a", BIG), Share("b", BIG)])
+    api.patch(f"{MAPS}/cpuplan-1", {"data": {"b": "of the successor"}})
+
+    with pytest.raises(ConflictError):
+        store.write([Share("a", BIG)])
+
+    assert data(api, "cpuplan-1") == {"b": "of the successor"}
+
+
 def test_a_failed_write_is_made_by_the_next_call(api: FakeApi, store: IndexStore) -> None:
     store.write([Share("a", "1")])
     api.fail(503, method="PATCH")

@@ -227,13 +227,17 @@ class FakeApi:
         stored = self._objects.get(key_of(request.path))
         if stored is None:
             return _refusal(404, "NotFound")
-        if request.method == "DELETE":
-            self._remove(request.path)
-        elif request.method in ("PATCH", "PUT"):
+        if request.method in ("PATCH", "PUT", "DELETE"):
             return self._write(request, stored)
         return Answer(200, json.dumps(stored).encode())
 
     def _write(self, request: Request, stored: JsonObject) -> Answer:
+        if request.method == "DELETE":
+            expected = (request.body or {}).get("preconditions", {}).get("resourceVersion")
+            if expected not in (None, stored["metadata"]["resourceVersion"]):
+                return _refusal(409, "Conflict")
+            self._remove(request.path)
+            return Answer(200, json.dumps(stored).encode())
         if request.method == "PATCH":
             if request.headers.get("content-type") != "application/merge-patch+json":
                 return _refusal(415, "UnsupportedMediaType")

@@ -138,7 +138,7 @@ class IndexStore:
         labels = {INDEX_LABEL: self._base, "app.kubernetes.io/managed-by": "cpuplan-operator"}
         path = configmap_path(self._namespace, change.name)
         if change.verb == "delete":
-            self._client.delete(path)
+            self._client.delete(path, resource_version=change.resource_version)
             del held[change.name]
             return
         metadata: JsonObject = {"labels": labels}

@@ -87,9 +87,12 @@ class KubeClient:
         """The object as patched (RFC 7386: null removes a key)."""
         return self._exchange("PATCH", path, body=body, content_type="application/merge-patch+json")
 
-    def delete(self, path: str) -> JsonObject:
-        """The object or Status that the server answers with."""
-        return self._exchange("DELETE", path)
+    def delete(self, path: str, *, resource_version: str | None = None) -> JsonObject:
+        """The object or Status that the server answers with; ConflictError when it changed since `resource_version`."""
+        if resource_version is None:
+            return self._exchange("DELETE", path)
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"resourceVersion": resource_version}}
+        return self._exchange("DELETE", path, body=options)
 
     def list_objects(
         self,
