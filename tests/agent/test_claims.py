@@ -17,6 +17,11 @@ SLICE = "/apis/resource.k8s.io/v1/resourceslices/slice-{}"
 DRIVER = "gpu.nvidia.com"
 FIRST, SECOND = "0000:1b:00.0", "0000:43:00.0"
 
+WITH_CLAIM = {
+    "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpus"}],
+    "containers": [{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}],
+}
+
 
 @pytest.fixture
 def node(make_node: MakeNode) -> TestNode:
@@ -210,19 +215,26 @@ def test_a_pod_with_a_claim_is_planned_beside_its_device(node: TestNode) -> None
     allocate(node, result("r", "gpu-1"))
     publish(node, {"gpu-1": address(SECOND)})
     node.add_pod("llm-0")
-    node.patch(
-        "llm-0",
-        {
-            "spec": {
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpus"}],
-                "containers": [{"name": "engine", "resources": {"claims": [{"name": "gpu"}]}}],
-            }
-        },
-    )
+    node.patch("llm-0", {"spec": WITH_CLAIM})
     node.turn()
     plan = node.plan("llm-0").containers[0][1]
     assert ([worker.address for worker in plan.workers], plan.reason) == ([SECOND], "pinned")
     assert plan.devices == (f"{DRIVER}/{NODE}/gpu-1",)
+
+
+def test_a_dra_driver_that_restarts_moves_nobody(node: TestNode) -> None:
+    """The kubelet removes the slices of a driver that has been away for half a minute."""
+    allocate(node, result("gpu", "gpu-0"))
+    publish(node, {"gpu-0": address(FIRST)})
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    assert node.status("llm-0") == "Pinned"
+    node.api.remove(SLICE.format(0))
+    node.clock.advance(3600)
+    assert node.turn() == []
+    node.restart_agent()
+    assert node.turn() == []
 
 
 def test_an_extended_resource_backed_by_dra_is_not_waited_for_at_the_device_plugin(node: TestNode) -> None:
