@@ -248,7 +248,7 @@ class Story:
         """A container runs, or its cgroup is rewritten under it."""
         container, cpus = self._random.choice(list(pod.gpus)), self._some_cpus()
         quota = self._random.choice(QUOTAS)
-        pod.cpusets[container], pod.is_running[container] = cpus, True
+        pod.cpusets[container], pod.quotas[container], pod.is_running[container] = cpus, quota, True
         self.node.run_container(pod.name, container, cpuset=format_cpu_list(cpus), quota=quota)
         return f"{container} runs on {format_cpu_list(cpus)} with {quota!r}"
 

@@ -33,7 +33,7 @@ class AtRest:
     Attributes:
         plans: by pod name, of every pod that has one.
         facts: by pod name, all that may decide its pins, as text.
-        is_all_seen: kubelet and driver can be asked.
+        seen: who can be asked, of kubelet and driver.
         before: the node when it was at rest before; None the first time.
     """
 
@@ -41,7 +41,7 @@ class AtRest:
     topology: HostTopology
     plans: dict[str, PodPlan]
     facts: dict[str, str]
-    is_all_seen: bool
+    seen: frozenset[str]
     before: AtRest | None
 
     @property
@@ -62,12 +62,13 @@ class AtRest:
 def look(story: Story, before: AtRest | None) -> AtRest:
     """The node as it is now."""
     texts = {name: story.node.annotations(name).get(PLAN) for name in story.pods}
+    sources = {"kubelet": story.is_kubelet_up, "driver": story.is_driver_up}
     return AtRest(
         story=story,
         topology=read_topology(story.node.root),
         plans={name: PodPlan.from_json(text) for name, text in texts.items() if text is not None},
         facts={name: f"{pod} {story.boot_count}" for name, pod in story.pods.items()},
-        is_all_seen=story.is_kubelet_up and story.is_driver_up,
+        seen=frozenset(name for name, is_up in sources.items() if is_up),
         before=before,
     )
 
@@ -161,7 +162,7 @@ def plans_change_only_by_what_is_seen(now: AtRest) -> Iterator[str]:
 def _decided_before(now: AtRest) -> Iterator[tuple[ToldPod, str, ContainerPlan, ContainerPlan]]:
     """Containers that were planned, of which nothing new can be known. (Whoever removes a plan removes the memory.)"""
     before = now.before
-    if before is None or (now.is_all_seen and not before.is_all_seen):
+    if before is None or not now.seen <= before.seen:
         return
     for pod, container, plan in now.live:
         then = before.plans.get(pod.name)

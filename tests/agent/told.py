@@ -27,7 +27,7 @@ class ToldPod:
         gpus: per container, the addresses of its GPUs.
         is_hidden: the kubelet does not show its devices yet.
         is_running: per container that ever ran, whether it does.
-        cpusets: per container that ever ran, the CPUs its cgroup grants.
+        cpusets, quotas: per container that ever ran, the CPUs and the quota that its cgroup grants.
         exclusive: per container, exclusive CPUs that the kubelet shows; empty: none.
     """
 
@@ -42,6 +42,7 @@ class ToldPod:
     is_hidden: bool = False
     is_running: dict[str, bool] = field(default_factory=dict)
     cpusets: dict[str, frozenset[int]] = field(default_factory=dict)
+    quotas: dict[str, str] = field(default_factory=dict)
     exclusive: dict[str, frozenset[int]] = field(default_factory=dict)
 
     @property
