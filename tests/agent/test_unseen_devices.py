@@ -55,6 +55,18 @@ def test_a_driver_that_is_updated_moves_and_rewrites_nothing(node: TestNode, set
     assert node.turn() == []
 
 
+@pytest.mark.parametrize("workers", ["-", "0", "1,1", "-,0"])
+def test_workers_on_some_of_the_devices_stay_too(node: TestNode, workers: str) -> None:
+    """Without addresses, the devices among which workers choose come in another order."""
+    node.add_pod("llm-1", gpus={"engine": [FIRST, SECOND, THIRD]}, annotations={"cpuplan.dev/workers": workers})
+    node.turn()
+    node.turn()
+    the_driver_goes(node)
+    assert node.turn() == []
+    the_driver_comes(node)
+    assert node.turn() == []
+
+
 def test_an_agent_that_starts_while_the_driver_is_away_moves_and_rewrites_nothing(node: TestNode) -> None:
     the_driver_goes(node)
     node.restart_agent()

@@ -78,13 +78,12 @@ def holds_still(request: DeploymentRequest) -> bool:
         return previous.reason != reasons.WAITING_FOR_DEVICES
     if previous.reason in _NOT_YET_PLANNED or previous.mask != request.mask:
         return False
-    if _lacks_places(request):
-        # Without addresses their order is another one.
-        has_same_devices = sorted(previous.devices) == sorted(request.devices)
-        return has_same_devices and len(previous.workers) == len(request.workers)
-    if request.refusal is not None or previous.devices != request.devices:
+    # Sets: devices come in the order of their addresses, and without those in another one.
+    if set(previous.devices) != set(request.devices):
         return False
-    return [w.address for w in previous.workers] == [w.address for w in request.workers]
+    if _lacks_places(request):
+        return len(previous.workers) == len(request.workers)
+    return request.refusal is None and [w.address for w in previous.workers] == [w.address for w in request.workers]
 
 
 def _is_waiting(request: DeploymentRequest) -> bool:
