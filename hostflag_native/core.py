@@ -107,16 +107,17 @@ class HostFlagCore(HostPage):
         self._check_may_store()
         if not _is_plain_array(src):
             raise ValueError("the reply is not a C-contiguous numpy array of plain values; use numpy.ascontiguousarray")
-        if src.nbytes > REPLY_CAPACITY:
-            raise ValueError(f"the reply has {src.nbytes} bytes, the page holds {REPLY_CAPACITY}")
+        size = src.nbytes
+        if size > REPLY_CAPACITY:
+            raise ValueError(f"the reply has {size} bytes, the page holds {REPLY_CAPACITY}")
         return bool(
             self._short.dsv41_hf_publish(
                 self.claimed_host,
                 self.released_host,
                 operator.index(value) & _M32,
                 self.reply_host,
-                src.__array_interface__["data"][0],
-                src.nbytes,
+                _address_of(src),
+                size,
             )
         )
 
@@ -355,6 +356,14 @@ def _is_plain_array(src: "npt.NDArray[Any]") -> bool:
     """True for a C-contiguous numpy array without objects. Whoever has one has imported numpy: we need not."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(src, numpy.ndarray) and src.flags.c_contiguous and not src.dtype.hasobject
+
+
+def _address_of(array: Any) -> int:
+    """Where a contiguous array's bytes start; the buffer tells it in a third of the time that numpy's dict takes."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that has no buffer: a date
+        return int(array.__array_interface__["data"][0])
 
 
 def _checked_reply_bytes(reply_bytes: int) -> int:

@@ -110,6 +110,15 @@ def test_a_reply_of_the_whole_capacity_and_one_of_nothing_are_published(core: Ho
     assert core.publish(start + 2, np.zeros(0))
 
 
+def test_a_reply_that_cannot_be_written_to_or_has_no_buffer_is_published_too(core: HostFlagCore, start: int) -> None:
+    frozen = np.array([5, 6], dtype=np.int32)
+    frozen.flags.writeable = False
+    dates = np.array(["2024-02-29", "1999-12-31"], dtype="datetime64[ns]")
+    for number, reply in enumerate((frozen, dates, np.array(7.5)), start=1):
+        assert core.publish(start + number, reply)
+        assert StreamStandIn(core).reply(reply.nbytes) == reply.tobytes()
+
+
 def test_values_are_masked_to_32_bits(core: HostFlagCore, start: int) -> None:
     assert core.publish(start + 1 + 2**32, np.zeros(1))
     assert core.taken(start + 1 - 2**40)
