@@ -26,6 +26,13 @@ _MIN_POLL_NS: Final = 50_000
 """The watchdog's shortest poll, in ns: below it the polling itself costs percents of a CPU."""
 
 
+_IDLE_AFTER_NS: Final = 100_000_000
+"""Without a round for so long, in ns, a wait is idle and naps longer."""
+
+_IDLE_NAPS_PER_DEADLINE: Final = 100
+"""An idle nap takes at most one part in so many of the watchdog's deadline."""
+
+
 class HostFlagCore(HostPage):
     """The page, its words, and the watchdog.
 
@@ -39,6 +46,9 @@ class HostFlagCore(HostPage):
     """
 
     cuda_free_proxy: ClassVar[bool] = True
+
+    longest_idle_nap_us: ClassVar[float] = 1000
+    """How long wait_gathered naps at a time when no round has come for 100 ms, in us; 0: never longer than nap_us."""
 
     def __init__(self, lib_path: str = "", spin_us: float = 1000, nap_us: float = 0, page: int = 0) -> None:
         """Finds the library and allocates the page, or uses the caller's.
@@ -57,6 +67,7 @@ class HostFlagCore(HostPage):
         self.reply_bytes = REPLY_CAPACITY
         self.fail_status = -1
         self.deadline_ms: float = 0
+        self._idle_ns = 0
         self._watchdog: int | None = None
         self._watches: list[Callable[[], None]] = []
         self._is_exit_registered = False
@@ -65,6 +76,9 @@ class HostFlagCore(HostPage):
 
     def wait_gathered(self, value: int, timeout_s: float) -> bool:
         """Waits until round value's input is in place; the GIL is free meanwhile.
+
+        Naps last nap_us. When no round has come for 100 ms, in this call and those before it, they last
+        longest_idle_nap_us: an engine without requests does not burn the CPU of its quota.
 
         Args:
             value: the round.
@@ -82,13 +96,18 @@ class HostFlagCore(HostPage):
         left_ns = as_ns(timeout_s, 1)
         wait = self.lib.dsv41_hf_wait_geq
         spin_ns = self.spin_ns
-        while left_ns > _SLICE_NS:
-            if wait(self.gathered_host, round_number, _SLICE_NS, spin_ns, self.nap_ns) == 0:
+        while True:
+            slice_ns = min(_SLICE_NS, left_ns)
+            nap_ns = self.nap_ns if self._idle_ns < _IDLE_AFTER_NS else self._idle_nap_ns()
+            if wait(self.gathered_host, round_number, slice_ns, spin_ns, nap_ns) == 0:
+                self._idle_ns = 0
                 return True
-            spin_ns = max(0, spin_ns - _SLICE_NS)
+            self._idle_ns += max(0, slice_ns)
+            if left_ns == slice_ns:
+                return False
+            spin_ns = max(0, spin_ns - slice_ns)
             if timeout_s != float("inf"):
-                left_ns -= _SLICE_NS
-        return bool(wait(self.gathered_host, round_number, left_ns, spin_ns, self.nap_ns) == 0)
+                left_ns -= slice_ns
 
     def publish(self, value: int, src: "npt.NDArray[Any]") -> bool:
         """Writes round value's reply and releases it, unless the round is decided already.
@@ -330,6 +349,15 @@ class HostFlagCore(HostPage):
         }
 
     # ---- inside ----
+
+    def _idle_nap_ns(self) -> int:
+        """The nap of an idle wait: nap_us at least, and little beside the watchdog's deadline; 0 where waits yield."""
+        if self.nap_ns == 0:
+            return 0
+        longest_ns = as_ns(self.longest_idle_nap_us, 1_000_000)
+        if self.deadline_ms:
+            longest_ns = min(longest_ns, as_ns(self.deadline_ms, 1000) // _IDLE_NAPS_PER_DEADLINE)
+        return max(self.nap_ns, longest_ns)
 
     def _claim(self, round_number: int) -> bool:
         return bool(self._short.dsv41_hf_claim(self.claimed_host, round_number))

@@ -67,8 +67,8 @@ def _of_round_trips(figures: Figures) -> Iterator[Bar]:
 
 
 def _of_naps(figures: Figures) -> Iterator[Bar]:
-    share = figures.cpu_share(Waiting.NAP)
-    yield Bar("CPU of a wait that naps", share * 100, NAP_CPU_PERCENT, "%")
+    share = figures.cpu_share(Waiting.IDLE_NAP)
+    yield Bar("CPU of an idle wait that naps", share * 100, NAP_CPU_PERCENT, "%")
     if not figures.conditions.can_set_timer_slack:
         return
     for pair in Pair:

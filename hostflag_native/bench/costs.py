@@ -38,6 +38,9 @@ to see whether the watchdog is early."""
 
 WAITING_SLICES: Final = 10
 
+IDLE_SECONDS: Final = 0.1
+"""How long no round has to come for naps to get longer."""
+
 STUCK_NS: Final = 5_000_000_000
 
 
@@ -76,6 +79,7 @@ class Waiting(StrEnum):
     SPIN = "spin"
     YIELD = "yield"
     NAP = "nap 50 us"
+    IDLE_NAP = "nap 50 us, no round for 100 ms"
     BARE_NAP = "bare naps of 50 us (the limit)"
     EVENT = "threading.Event"
 
@@ -149,10 +153,12 @@ def _late_rounds(core: HostFlagCore, cpus: Cpus, rounds: int) -> tuple[list[int]
     return late, slept
 
 
-def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[WaitingCost]:
+def measure_waiting(core: HostFlagCore, lib_path: str, cpu: int, seconds: float) -> list[WaitingCost]:
     """Lets a thread wait in each way for so many seconds, in alternating slices."""
     core.reset()
     ns = int(seconds * 1e9) // WAITING_SLICES
+    idle = HostFlagCore(lib_path, spin_us=0, nap_us=NAP_NS / 1000, page=core.page)
+    idle.wait_gathered(1, IDLE_SECONDS)
 
     def handoff(spin_ns: int, nap_ns: int) -> Callable[[], object]:
         return lambda: core.lib.dsv41_hf_wait_geq(core.gathered_host, 1, ns, spin_ns, nap_ns)
@@ -161,6 +167,7 @@ def measure_waiting(core: HostFlagCore, cpu: int, seconds: float) -> list[Waitin
         Waiting.SPIN: handoff(ns, 0),
         Waiting.YIELD: handoff(0, 0),
         Waiting.NAP: handoff(0, NAP_NS),
+        Waiting.IDLE_NAP: lambda: idle.wait_gathered(1, ns / 1e9),
         Waiting.BARE_NAP: lambda: load_probe().hf_probe_naps(ns, NAP_NS),
         Waiting.EVENT: lambda: threading.Event().wait(ns / 1e9),
     }

@@ -113,7 +113,7 @@ def measure(request: BenchRequest) -> Figures:
     with process_peer(request.lib_path, proxy_cpu) as other:
         rows += measure_pair(Pair.PROCESSES, other, schedule)
     publish = measure_publish(core, stream_cpu, schedule.rounds)
-    waiting = measure_waiting(core, stream_cpu, min(1.0, schedule.rounds * WAITING_SECONDS_PER_ROUND))
+    waiting = measure_waiting(core, request.lib_path, stream_cpu, min(1.0, schedule.rounds * WAITING_SECONDS_PER_ROUND))
     lateness = measure_lateness(core, schedule.cpus, max(1, int(schedule.rounds * LATENESS_SHARE)))
     core.close()
     return Figures(

@@ -91,6 +91,7 @@ def test_every_way_to_wait_has_its_cpu_share(figures: dict[str, Any]) -> None:
         "spin",
         "yield",
         "nap 50 us",
+        "nap 50 us, no round for 100 ms",
         "bare naps of 50 us (the limit)",
         "threading.Event",
     ]

@@ -41,7 +41,7 @@ FIGURES = Figures(
     ),
     PublishCost(_times(60, 61), _times(50, 51)),
     Lateness(_times(100, 1_200_001, 0), _times(50, 60), 90, 2_000_000, 200_000),
-    (WaitingCost(Waiting.NAP, 0.031),),
+    (WaitingCost(Waiting.NAP, 0.2), WaitingCost(Waiting.IDLE_NAP, 0.031)),
 )
 
 
@@ -54,7 +54,7 @@ def test_each_bar_is_judged_at_its_bound() -> None:
         "round trip over the limit, p50, threads": True,
         "round trip over the limit, p99, threads": False,
         "threading.Event over hand-off, spin, proxy in Python, p50": True,
-        "CPU of a wait that naps": False,
+        "CPU of an idle wait that naps": False,
         "wake from a nap, p50, threads": True,
         "publish of 4 KiB over memcpy and a store, p50": True,
         "watchdog, earliest after the deadline": True,

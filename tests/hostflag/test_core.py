@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,62 @@ def test_an_endless_wait_ends_when_the_round_comes(core: HostFlagCore, start: in
     timer.start()
     assert core.wait_gathered(start + 1, timeout_s) is True
     timer.join()
+
+
+@pytest.mark.parametrize(
+    ("nap_us", "longest_us", "deadline_ms", "expected_us"),
+    [
+        (50, 1000, 0, 1000),
+        (50, 1000, 500, 1000),
+        (50, 1000, 40, 400),
+        (50, 1000, 2, 50),
+        (50, 0, 0, 50),
+        (5000, 1000, 0, 5000),
+        (0, 1000, 0, 0),
+    ],
+    ids=["idle", "long-deadline", "short-deadline", "tiny-deadline", "switched-off", "long-naps", "yielding"],
+)
+def test_naps_get_longer_once_no_round_came_for_100_ms_and_short_again_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, nap_us: float, longest_us: float, deadline_ms: float, expected_us: int
+) -> None:
+    core = HostFlagCore(nap_us=nap_us, spin_us=0)
+    monkeypatch.setattr(HostFlagCore, "longest_idle_nap_us", longest_us)
+    core.deadline_ms = deadline_ms
+    naps_us: list[float] = []
+    is_gathered = False
+
+    def note_nap(_word: int, _value: int, _timeout_ns: int, _spin_ns: int, nap_ns: int) -> int:
+        naps_us.append(nap_ns / 1000)
+        return 0 if is_gathered else 1
+
+    monkeypatch.setattr(core, "lib", SimpleNamespace(dsv41_hf_wait_geq=note_nap))
+    assert not core.wait_gathered(1, 0.25)
+    assert not core.wait_gathered(1, 0.01)
+    is_gathered = True
+    assert core.wait_gathered(1, 0.01)
+    assert core.wait_gathered(2, 0.01)
+    assert naps_us == [nap_us, *[expected_us] * 4, nap_us]
+    monkeypatch.undo()
+    core.close()
+
+
+def test_waits_that_together_are_shorter_than_100_ms_are_not_idle(
+    monkeypatch: pytest.MonkeyPatch, core: HostFlagCore, start: int
+) -> None:
+    naps_ns: list[int] = []
+    monkeypatch.setattr(core, "nap_ns", 50_000)
+    wait = core.lib.dsv41_hf_wait_geq
+
+    def note_nap(*args: int) -> int:
+        naps_ns.append(args[-1])
+        return int(wait(*args))
+
+    monkeypatch.setattr(core, "lib", SimpleNamespace(dsv41_hf_wait_geq=note_nap))
+    for _ in range(9):
+        assert not core.wait_gathered(start + 1, 0.01)
+    assert not core.wait_gathered(start + 1, 0)
+    assert naps_ns == [50_000] * 10
+    monkeypatch.undo()
 
 
 def test_a_timeout_that_is_not_a_number_is_refused(core: HostFlagCore) -> None:
