@@ -118,6 +118,46 @@ def test_an_override_outranks_sysfs(node: TestNode, tmp_path: Path) -> None:
     assert min(node.plan("llm-0").containers[0][1].pinned) >= 56
 
 
+NCCL_ON_NODE_1 = f"""<system version="1">
+  <cpu numaid="1" affinity="ff000000,00000000,00000000"><pci busid="{FIRST}" class="0x030200"/></cpu>
+</system>
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'[[gpus]]\naddress = "{FIRST}"\nnode = 1\n', "NUMA node 1 with CPUs 56-111,168-223"),
+        (NCCL_ON_NODE_1, "NUMA node 1 with CPUs 88-95"),
+    ],
+    ids=["own form", "NCCL_TOPO_FILE"],
+)
+def test_an_override_that_differs_from_sysfs_is_logged_once_from_the_start_on(
+    node: TestNode, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, said: str
+) -> None:
+    override = tmp_path / "override"
+    override.write_text(text)
+    node.restart_agent(topology_override=override)
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.turn()
+    node.clock.advance(60)
+    node.turn()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        f"the topology override differs from sysfs file={override} difference='{FIRST}: sysfs says NUMA node 0 with "
+        f"CPUs 0-55,112-167, the override says {said}'"
+    ]
+
+
+def test_an_override_that_says_what_sysfs_says_is_not_logged(
+    node: TestNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    override = tmp_path / "override.toml"
+    override.write_text(f'[[gpus]]\naddress = "{FIRST}"\nnode = 0\n')
+    node.restart_agent(topology_override=override)
+    assert caplog.records == []
+
+
 def test_an_override_that_cannot_be_used_stops_the_start(node: TestNode, tmp_path: Path) -> None:
     settings = settings_for(node.root, node.kubelet.socket, topology_override=tmp_path / "none.toml")
     with pytest.raises(OverrideError, match=r"none\.toml"):

@@ -133,3 +133,55 @@ def test_only_gpus_of_the_deployments_kind_are_judged(own_machine: TreeOf) -> No
     assert vga.vendor == "0x1a03"
     assert judge_topology(topology).level == Level.SUSPICIOUS
     assert judge_topology(topology, topology.gpus_like(["0000:1b:00.0"])).level == Level.CONSISTENT
+
+
+@pytest.mark.parametrize(
+    ("change", "sources"),
+    [
+        (
+            {"functions": (gpu("01", "-1", "0-3"), gpu("02", None, None))},
+            [
+                "/sys/bus/pci/devices/0000:01:00.0/numa_node: -1",
+                "/sys/bus/pci/devices/0000:02:00.0/numa_node: missing or malformed",
+            ],
+        ),
+        (
+            {"functions": (gpu("01", "0", None),)},
+            ["/sys/bus/pci/devices/0000:01:00.0/local_cpulist: missing or malformed"],
+        ),
+        (
+            {"functions": (gpu("01", "1", "0-1"),)},
+            [
+                "/sys/bus/pci/devices/0000:01:00.0/numa_node: 1",
+                "/sys/bus/pci/devices/0000:01:00.0/local_cpulist: 0-1",
+                "/sys/devices/system/node/node1/cpulist: 2-3",
+            ],
+        ),
+        (
+            {"nodes": (NumaNode(0, parse_cpu_list("0-2")), NumaNode(1, parse_cpu_list("2-3")))},
+            ["/sys/devices/system/node/node0/cpulist: 0-2", "/sys/devices/system/node/node1/cpulist: 2-3"],
+        ),
+        (
+            {"nodes": (NumaNode(0, parse_cpu_list("0-2")),), "functions": ()},
+            ["/sys/devices/system/cpu/online: 0-3", "/sys/devices/system/node/node0/cpulist: 0-2"],
+        ),
+    ],
+)
+def test_a_finding_names_the_files_and_the_values_there(change: Mapping[str, object], sources: list[str]) -> None:
+    findings = judge_topology(replace(SOUND, **change)).findings  # type: ignore[arg-type]
+    assert sources in [list(map(str, finding.sources)) for finding in findings]
+
+
+def test_a_finding_of_a_placed_gpu_names_the_file_that_places_it() -> None:
+    topology = replace(SOUND, functions=(gpu("01", "1", "0-1"),))
+    (finding,) = judge_topology(topology, placed_by={"0000:01:00.0": "/etc/topology.toml"}).findings
+    assert [source.file for source in finding.sources[:2]] == ["/etc/topology.toml", "/etc/topology.toml"]
+
+
+def test_a_finding_of_many_cpus_names_the_first_files_alone() -> None:
+    siblings = {cpu: frozenset({cpu, (cpu + 1) % 64}) for cpu in range(64)}
+    topology = HostTopology(online=frozenset(siblings), siblings=siblings)
+    (finding,) = judge_topology(topology).findings
+    assert [source.file for source in finding.sources] == [
+        f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list" for cpu in range(8)
+    ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from ..host.devices import AddressOfUuid, PlacedDevice, UnplacedDevice, place_device
 from ..host.identity import read_boot_id
@@ -13,25 +15,33 @@ from ..host.sysfs import read_cpu_list, read_online, read_topology
 from ..host.threads import read_allowed_cpus
 from ..kube.pods import Container, Pod
 from ..model.topology import GpuPlacement, HostTopology
-from ..planning.override import override_topology
+from ..planning.override import Difference, override_topology
 from .claims import ClaimedAddress, NotAllocated, PlaceDevice
 from .masks import NO_CPUS, NodeCpus
 
 Claimed = Callable[[Pod, Container, PlaceDevice], tuple[ClaimedAddress, ...] | NotAllocated]
 
-
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OverrideFile:
+    """The administrator's word on where GPUs are, and the file that it stands in."""
+
+    file: Path
+    placements: tuple[GpuPlacement, ...]
 
 
 class NodeFacts:
     """Facts of one node.
 
     Topology and places of devices are read once and again after `refresh`; the online CPUs, the agent's own
-    allowed CPUs and cgroups every time.
+    allowed CPUs and cgroups every time. `differences` is where the override differed from sysfs when that was read
+    last, `placed_by` the override's file by the address of each GPU that it places.
 
     Args:
         reserved: CPUs that the administrator keeps from plans.
-        placements: where the administrator says that GPUs are; they outrank sysfs.
+        override: where the administrator says that GPUs are; outranks sysfs. None: nobody said anything.
         nvml: what NVML says about a UUID, where it may be asked.
         claimed: the devices a container got through claims; it places UUIDs with what it is given.
     """
@@ -42,14 +52,15 @@ class NodeFacts:
         *,
         claimed: Claimed,
         reserved: frozenset[int] = NO_CPUS,
-        placements: tuple[GpuPlacement, ...] = (),
+        override: OverrideFile | None = None,
         nvml: AddressOfUuid | None = None,
     ) -> None:
         self._root = root
         self._claimed = claimed
         self._reserved = reserved
-        self._placements = placements
-        self._told_differences: tuple[str, ...] = ()
+        self._override = override
+        self.differences: tuple[Difference, ...] = ()
+        self.placed_by = _placed_by(override)
         self._nvml = nvml
         self._cgroups = PodCgroups(root)
         self._places: dict[str, PlacedDevice] = {}
@@ -80,18 +91,23 @@ class NodeFacts:
         wanted = frozenset(addresses)
         found = self._topologies.get(wanted)
         if found is None or found.online != read_online(self._root):
-            found = self._topologies[wanted] = self._overridden(read_topology(self._root, sorted(wanted)))
+            known = wanted | self.placed_by.keys()
+            found = self._topologies[wanted] = self._overridden(read_topology(self._root, sorted(known)))
         return found
 
     def _overridden(self, topology: HostTopology) -> HostTopology:
         """The topology as the administrator corrects it; what that changes is logged once."""
-        if not self._placements:
+        if self._override is None:
             return topology
-        result = override_topology(topology, self._placements)
-        if result.differences != self._told_differences:
-            self._told_differences = result.differences
+        result = override_topology(topology, self._override.placements)
+        if result.differences != self.differences:
+            self.differences = result.differences
             for difference in result.differences:
-                _log.warning("the topology override differs from sysfs difference=%r", difference)
+                _log.warning(
+                    "the topology override differs from sysfs file=%s difference=%r",
+                    self._override.file,
+                    difference.sentence,
+                )
         return result.topology
 
     def place(self, device_id: str) -> PlacedDevice | UnplacedDevice:
@@ -111,3 +127,7 @@ class NodeFacts:
     def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
         """The cgroup of a running container, None where it is not found."""
         return None if container.container_id is None else self._cgroups.read(pod.cgroup_uid, container.container_id)
+
+
+def _placed_by(override: OverrideFile | None) -> Mapping[str, str]:
+    return {} if override is None else {placement.address: str(override.file) for placement in override.placements}

@@ -24,7 +24,7 @@ from .auditing import AuditMetrics, NodeAuditor
 from .claims import ClaimReader
 from .loop import NodeAgent, NodeAgentParts
 from .metrics import AgentMetrics
-from .nodefacts import NodeFacts
+from .nodefacts import NodeFacts, OverrideFile
 from .planned import DeviceResources
 from .podresources import PodResourcesClient
 from .settings import AgentSettings
@@ -108,13 +108,18 @@ def assemble(
 
 
 def _facts(settings: AgentSettings, claims: ClaimReader) -> NodeFacts:
-    return NodeFacts(
+    file = settings.topology_override
+    facts = NodeFacts(
         settings.root,
         claimed=claims.devices_of,
         reserved=settings.reserved_cpus,
         nvml=None if settings.nvml_library is None else NvmlAddresses(settings.nvml_library),
-        placements=() if settings.topology_override is None else read_override(settings.topology_override),
+        override=None if file is None else OverrideFile(file, read_override(file)),
     )
+    if file is not None:
+        # Read at once, so that the log says at the start, and not with the first plan, how it differs from sysfs.
+        facts.topology(())
+    return facts
 
 
 def run_agent(settings: AgentSettings) -> int:

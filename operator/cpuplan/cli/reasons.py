@@ -24,7 +24,7 @@ def reasons_document(sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
         {
             "topic": str(sentence.topic),
             "text": sentence.text,
-            "sources": [{"file": source.file, "value": source.value} for source in sentence.sources],
+            "sources": [source.to_document() for source in sentence.sources],
         }
         for sentence in sentences
     ]

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 
 from ..model.cpulist import format_cpu_list
+from ..model.source import Source
 from ..model.topology import HostGpu, HostTopology
+from .explanation import (
+    CPU_FOLDER,
+    MOST_SOURCES,
+    NOTHING,
+    local_source,
+    node_source,
+    number_source,
+    siblings_source,
+)
 
 _MANY_GPUS = 4
 """GPUs from which on one list for all of them is suspicious: two or three do share a socket on real boards."""
@@ -24,10 +35,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One test that failed: its stable name and the sentence with the values it saw."""
+    """One test that failed: its stable name, the sentence with the values it saw, and the first files they are from."""
 
     test: str
     sentence: str
+    sources: tuple[Source, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +50,9 @@ class Confidence:
     findings: tuple[Finding, ...]
 
 
-def judge_topology(topology: HostTopology, gpus: Sequence[HostGpu] | None = None) -> Confidence:
+def judge_topology(
+    topology: HostTopology, gpus: Sequence[HostGpu] | None = None, *, placed_by: Mapping[str, str] = NOTHING
+) -> Confidence:
     """How far the topology can be trusted for a deployment on GPUs of the kind `gpus`.
 
     1. Nothing says where any of the GPUs is: unknown.
@@ -49,15 +63,16 @@ def judge_topology(topology: HostTopology, gpus: Sequence[HostGpu] | None = None
         topology: the host's.
         gpus: all GPUs of the deployment's kind; None: every function that may be a GPU, a board's own
             VGA included.
+        placed_by: by GPU address, the file of the administrator's override that placed it.
     """
     if gpus is None:
         gpus = [HostGpu(f.address, f.node, f.local) for f in topology.functions]
     untold = [gpu for gpu in gpus if not _has_known_place(gpu)]
     findings = (
-        *_gpus_without_a_node(gpus),
-        *_gpus_near_no_cpu(gpus),
-        *_all_gpus_on_one_of_many_nodes(gpus, topology),
-        *_gpus_near_another_nodes_cpus(gpus, topology),
+        *_gpus_without_a_node(gpus, placed_by),
+        *_gpus_near_no_cpu(gpus, placed_by),
+        *_all_gpus_on_one_of_many_nodes(gpus, topology, placed_by),
+        *_gpus_near_another_nodes_cpus(gpus, topology, placed_by),
         *_cores_across_nodes(topology),
         *_asymmetric_cores(topology),
         *_cpus_of_two_nodes(topology),
@@ -76,44 +91,59 @@ def _has_known_place(gpu: HostGpu) -> bool:
     return bool(gpu.local) and _has_known_node(gpu)
 
 
-def _gpus_without_a_node(gpus: Sequence[HostGpu]) -> list[Finding]:
-    unknown = [gpu.address for gpu in gpus if not _has_known_node(gpu)]
+def _gpus_without_a_node(gpus: Sequence[HostGpu], placed_by: Mapping[str, str]) -> list[Finding]:
+    unknown = [gpu for gpu in gpus if not _has_known_node(gpu)]
     if not unknown:
         return []
-    names = ", ".join(unknown)
-    return [Finding("numa-node-unknown", f"the firmware names no NUMA node for {names} (numa_node is -1 or missing)")]
+    names = ", ".join(gpu.address for gpu in unknown)
+    text = f"the firmware names no NUMA node for {names} (numa_node is -1 or missing)"
+    return [Finding("numa-node-unknown", text, _first(number_source(gpu, placed_by) for gpu in unknown))]
 
 
-def _gpus_near_no_cpu(gpus: Sequence[HostGpu]) -> list[Finding]:
-    away = [f"{gpu.address} (node {gpu.node})" for gpu in gpus if _has_known_node(gpu) and not gpu.local]
-    return [Finding("node-without-cpus", f"no CPU is local to {', '.join(away)}")] if away else []
+def _gpus_near_no_cpu(gpus: Sequence[HostGpu], placed_by: Mapping[str, str]) -> list[Finding]:
+    away = [gpu for gpu in gpus if _has_known_node(gpu) and not gpu.local]
+    if not away:
+        return []
+    names = ", ".join(f"{gpu.address} (node {gpu.node})" for gpu in away)
+    sources = _first(local_source(gpu, placed_by) for gpu in away)
+    return [Finding("node-without-cpus", f"no CPU is local to {names}", sources)]
 
 
-def _all_gpus_on_one_of_many_nodes(gpus: Sequence[HostGpu], topology: HostTopology) -> list[Finding]:
+def _all_gpus_on_one_of_many_nodes(
+    gpus: Sequence[HostGpu], topology: HostTopology, placed_by: Mapping[str, str]
+) -> list[Finding]:
     nodes_with_cpus = [node for node in topology.nodes if node.cpus]
     places = {gpu.local for gpu in gpus if gpu.local}
     if len(gpus) < _MANY_GPUS or len(nodes_with_cpus) < 2 or len(places) != 1:
         return []
     cpus = format_cpu_list(next(iter(places)))
-    return [
-        Finding(
-            "one-list-for-all",
-            f"all {len(gpus)} GPUs name the same local CPUs ({cpus}) on a host with {len(nodes_with_cpus)} NUMA nodes",
-        )
-    ]
+    text = f"all {len(gpus)} GPUs name the same local CPUs ({cpus}) on a host with {len(nodes_with_cpus)} NUMA nodes"
+    return [Finding("one-list-for-all", text, _first(local_source(gpu, placed_by) for gpu in gpus))]
 
 
-def _gpus_near_another_nodes_cpus(gpus: Sequence[HostGpu], topology: HostTopology) -> list[Finding]:
-    cpus_of = {str(node.node_id): node.cpus for node in topology.nodes}
-    torn = [
-        f"{gpu.address} (node {gpu.node} has {format_cpu_list(cpus_of[gpu.node])}, its local CPUs are "
-        f"{format_cpu_list(gpu.local)})"
-        for gpu in gpus
-        if gpu.local and gpu.node in cpus_of and not gpu.local <= cpus_of[gpu.node]
-    ]
-    return (
-        [Finding("local-beyond-node", f"local CPUs lie outside the GPU's NUMA node: {'; '.join(torn)}")] if torn else []
+def _gpus_near_another_nodes_cpus(
+    gpus: Sequence[HostGpu], topology: HostTopology, placed_by: Mapping[str, str]
+) -> list[Finding]:
+    nodes = {str(node.node_id): node for node in topology.nodes}
+    torn = [gpu for gpu in gpus if gpu.local and gpu.node in nodes and not gpu.local <= nodes[gpu.node].cpus]
+    if not torn:
+        return []
+    seen = "; ".join(
+        f"{gpu.address} (node {gpu.node} has {format_cpu_list(nodes[str(gpu.node)].cpus)}, its local CPUs are "
+        f"{format_cpu_list(gpu.local or ())})"
+        for gpu in torn
     )
+    sources = (
+        source
+        for gpu in torn
+        for source in (
+            number_source(gpu, placed_by),
+            local_source(gpu, placed_by),
+            node_source(nodes[str(gpu.node)]),
+        )
+    )
+    text = f"local CPUs lie outside the GPU's NUMA node: {seen}"
+    return [Finding("local-beyond-node", text, _first(sources))]
 
 
 def _cores_across_nodes(topology: HostTopology) -> list[Finding]:
@@ -123,7 +153,8 @@ def _cores_across_nodes(topology: HostTopology) -> list[Finding]:
     ]
     if not torn:
         return []
-    return [Finding("core-across-nodes", f"sibling threads lie on different NUMA nodes: CPUs {format_cpu_list(torn)}")]
+    text = f"sibling threads lie on different NUMA nodes: CPUs {format_cpu_list(torn)}"
+    return [Finding("core-across-nodes", text, _first(siblings_source(topology, cpu) for cpu in sorted(torn)))]
 
 
 def _asymmetric_cores(topology: HostTopology) -> list[Finding]:
@@ -131,19 +162,30 @@ def _asymmetric_cores(topology: HostTopology) -> list[Finding]:
     torn = [cpu for cpu, siblings in lists.items() if any(s in lists and cpu not in lists[s] for s in siblings)]
     if not torn:
         return []
-    return [Finding("asymmetric-siblings", f"sibling lists contradict each other: CPUs {format_cpu_list(torn)}")]
+    text = f"sibling lists contradict each other: CPUs {format_cpu_list(torn)}"
+    return [Finding("asymmetric-siblings", text, _first(siblings_source(topology, cpu) for cpu in sorted(torn)))]
 
 
 def _cpus_of_two_nodes(topology: HostTopology) -> list[Finding]:
     count = Counter(cpu for node in topology.nodes for cpu in node.cpus)
-    double = [cpu for cpu, times in count.items() if times > 1]
+    double = {cpu for cpu, times in count.items() if times > 1}
     if not double:
         return []
-    return [Finding("cpu-on-two-nodes", f"more than one NUMA node lists CPUs {format_cpu_list(double)}")]
+    text = f"more than one NUMA node lists CPUs {format_cpu_list(double)}"
+    sources = _first(node_source(node) for node in topology.nodes if node.cpus & double)
+    return [Finding("cpu-on-two-nodes", text, sources)]
 
 
 def _cpus_of_no_node(topology: HostTopology) -> list[Finding]:
     if not topology.nodes:
         return []
     homeless = topology.online.difference(*(node.cpus for node in topology.nodes))
-    return [Finding("cpu-on-no-node", f"no NUMA node lists CPUs {format_cpu_list(homeless)}")] if homeless else []
+    if not homeless:
+        return []
+    text = f"no NUMA node lists CPUs {format_cpu_list(homeless)}"
+    sources = (Source(f"{CPU_FOLDER}/online", format_cpu_list(topology.online)), *map(node_source, topology.nodes))
+    return [Finding("cpu-on-no-node", text, _first(sources))]
+
+
+def _first(sources: Iterable[Source]) -> tuple[Source, ...]:
+    return tuple(islice(sources, MOST_SOURCES))

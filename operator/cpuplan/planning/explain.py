@@ -10,25 +10,27 @@ from collections.abc import Iterator, Mapping
 
 from ..model import reasons
 from ..model.cpulist import format_cpu_list
+from ..model.source import Source
 from ..model.topology import Core, HostGpu, HostTopology
 from .confidence import judge_topology
 from .cores import Geometry, Place, has_taken
 from .explanation import (
-    CPU_FOLDER,
     NODE_FOLDER,
+    NOTHING,
     PCI_FOLDER,
     Decision,
     Sentence,
-    Source,
     Topic,
     holders_of,
+    local_source,
+    number_source,
+    siblings_source,
 )
 from .setting import AUTO, OFF
 
 __all__ = ["Decision", "Sentence", "Source", "Topic", "explain", "holders_of"]
 
 NOBODY: Mapping[int, str] = {}
-NOTHING: Mapping[str, str] = {}
 
 
 def explain(
@@ -89,10 +91,10 @@ class _Explained:
                 yield Sentence(Topic.INPUT, text, (Source(f"{PCI_FOLDER}/{address}/vendor", None),))
 
     def trust(self) -> Iterator[Sentence]:
-        confidence = judge_topology(self._topology, self._gpus)
+        confidence = judge_topology(self._topology, self._gpus, placed_by=self._placed_by)
         yield Sentence(Topic.TOPOLOGY, f"what the host says of itself is {confidence.level}")
         for finding in confidence.findings:
-            yield Sentence(Topic.TOPOLOGY, f"{finding.test}: {finding.sentence}")
+            yield Sentence(Topic.TOPOLOGY, f"{finding.test}: {finding.sentence}", finding.sources)
         for address in sorted({gpu.address for gpu in self._own_gpus() if not gpu.local}):
             yield self._nearest_node(next(gpu for gpu in self._gpus if gpu.address == address))
 
@@ -134,7 +136,7 @@ class _Explained:
     def _nearest_node(self, gpu: HostGpu) -> Sentence:
         """Where a GPU would best be put whose NUMA node has no CPUs."""
         node = next((node for node in self._topology.nodes if str(node.node_id) == gpu.node), None)
-        sources = [self._place_source(gpu, "numa_node", gpu.node)]
+        sources = [number_source(gpu, self._placed_by)]
         text = f"no CPU is local to GPU {gpu.address}: it shares the CPUs that no GPU's NUMA node claims"
         with_cpus = {other.node_id for other in self._topology.nodes if other.cpus}
         numbers = [other.node_id for other in self._topology.nodes]
@@ -160,11 +162,7 @@ class _Explained:
         first = next((gpu for gpu in self._gpus if gpu.address == address), None)
         if first is None:
             return Sentence(Topic.POOL, text)
-        local = None if first.local is None else format_cpu_list(first.local)
-        sources = (
-            self._place_source(first, "numa_node", first.node),
-            self._place_source(first, "local_cpulist", local),
-        )
+        sources = (number_source(first, self._placed_by), local_source(first, self._placed_by))
         return Sentence(Topic.POOL, text, sources)
 
     def _step_text(self, index: int, core: Core) -> str:
@@ -243,15 +241,9 @@ class _Explained:
     def _is_gpu(self, address: str | None) -> bool:
         return any(gpu.address == address for gpu in self._gpus)
 
-    def _place_source(self, gpu: HostGpu, file: str, value: str | None) -> Source:
-        return Source(self._placed_by.get(gpu.address, f"{PCI_FOLDER}/{gpu.address}/{file}"), value)
-
     def _core_sources(self, core: Core) -> tuple[Source, ...]:
         """The sibling list of the core's first CPU."""
-        if not core:
-            return ()
-        file = f"{CPU_FOLDER}/cpu{core[0]}/topology/thread_siblings_list"
-        return (Source(file, format_cpu_list(self._topology.siblings_of(core[0]))),)
+        return (siblings_source(self._topology, core[0]),) if core else ()
 
 
 def _position(core: Core, place: Place) -> int:

@@ -6,14 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.podplan import ContainerPlan
-from ..model.topology import HostTopology, normalise_address
+from ..model.source import Source
+from ..model.topology import HostGpu, HostTopology, NumaNode, normalise_address
 
 CPU_FOLDER = "/sys/devices/system/cpu"
 NODE_FOLDER = "/sys/devices/system/node"
 PCI_FOLDER = "/sys/bus/pci/devices"
+
+MOST_SOURCES = 8
+"""Files named behind one sentence: as many as an eight-GPU server has GPUs; hundreds of CPUs have one each."""
+
+NOTHING: Mapping[str, str] = {}
 
 
 class Topic(StrEnum):
@@ -25,17 +32,6 @@ class Topic(StrEnum):
     TAKEN = "taken"
     REJECTED = "rejected"
     OUTCOME = "outcome"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file, by the name that the kernel gives it, and the value that stood there; None: no such file."""
-
-    file: str
-    value: str | None
-
-    def __str__(self) -> str:
-        return f"{self.file}: {'missing or malformed' if self.value is None else self.value or '(empty)'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +111,27 @@ class Decision:
 def holders_of(plans: Mapping[str, ContainerPlan], topology: HostTopology) -> dict[int, str]:
     """Who holds each CPU, sibling threads included, from the neighbours' plans by their names."""
     return {cpu: name for name, plan in plans.items() for cpu in topology.whole_cores(plan.pinned)}
+
+
+def siblings_source(topology: HostTopology, cpu: int) -> Source:
+    """The sibling list of a CPU."""
+    return Source(f"{CPU_FOLDER}/cpu{cpu}/topology/thread_siblings_list", format_cpu_list(topology.siblings_of(cpu)))
+
+
+def node_source(node: NumaNode) -> Source:
+    """The CPUs of a NUMA node."""
+    return Source(f"{NODE_FOLDER}/node{node.node_id}/cpulist", format_cpu_list(node.cpus))
+
+
+def number_source(gpu: HostGpu, placed_by: Mapping[str, str] = NOTHING) -> Source:
+    """The NUMA node of a GPU, from sysfs or (by address) the override that placed it."""
+    return Source(placed_by.get(gpu.address, f"{PCI_FOLDER}/{gpu.address}/numa_node"), gpu.node)
+
+
+def local_source(gpu: HostGpu, placed_by: Mapping[str, str] = NOTHING) -> Source:
+    """The local CPUs of a GPU, from sysfs or (by address) the override that placed it."""
+    value = None if gpu.local is None else format_cpu_list(gpu.local)
+    return Source(placed_by.get(gpu.address, f"{PCI_FOLDER}/{gpu.address}/local_cpulist"), value)
 
 
 def _normalised(addresses: Sequence[str | None]) -> tuple[str | None, ...]:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..model.cpulist import format_cpu_list
-from ..model.topology import GpuPlacement, HostTopology, PciFunction
+from ..model.source import Source
+from ..model.topology import GpuPlacement, HostGpu, HostTopology, PciFunction
+from .explanation import PCI_FOLDER, local_source, number_source
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One GPU that the override moved, or that the host has not: the sentence, and what sysfs says of it."""
+
+    sentence: str
+    sources: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """The topology with the override applied, and one sentence per GPU that it moved or does not know."""
+    """The topology with the override applied, and where it differs from sysfs."""
 
     topology: HostTopology
-    differences: tuple[str, ...]
+    differences: tuple[Difference, ...]
 
 
 def override_topology(topology: HostTopology, placements: tuple[GpuPlacement, ...]) -> Overridden:
@@ -34,10 +44,15 @@ def override_topology(topology: HostTopology, placements: tuple[GpuPlacement, ..
         local = placement.cpus if placement.cpus is not None else nodes.get(placement.node, frozenset())
         moved = replace(function, node=str(placement.node), local=local)
         if moved != function:
-            differences.append(f"{function.address}: sysfs says {_where(function)}, the override says {_where(moved)}")
+            text = f"{function.address}: sysfs says {_where(function)}, the override says {_where(moved)}"
+            gpu = HostGpu(function.address, function.node, function.local)
+            differences.append(Difference(text, (number_source(gpu), local_source(gpu))))
         functions.append(moved)
     differences.extend(
-        f"{address}: the override places it on NUMA node {placement.node}, this host has no such device"
+        Difference(
+            f"{address}: the override places it on NUMA node {placement.node}, this host has no such device",
+            (Source(f"{PCI_FOLDER}/{address}/class", None),),
+        )
         for address, placement in sorted(by_address.items())
     )
     return Overridden(replace(topology, functions=tuple(functions)), tuple(differences))
