@@ -39,6 +39,7 @@ def figures() -> list[Figure]:
             f"{DEPLOYMENTS} deployments, {DEPLOYMENTS} masks of 383 CPUs",
             best_ms(lambda: plan_node(own_masks, topology), 10),
             "ms",
+            20,
         ),
     ]
 

@@ -32,7 +32,7 @@ def forget_what_is_held(patch: pytest.MonkeyPatch) -> None:
 
 
 def hold_cpus_instead_of_cores(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ledger._Book, "_cores", lambda _, cpus: cpus)
+    patch.setattr(ledger, "with_core_mates", lambda cpus, _: cpus)
 
 
 def keep_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -106,14 +106,23 @@ class HostTopology:
                 return tuple(HostGpu(f.address, f.node, f.local) for f in self.functions if f.is_like(first))
         return ()
 
-    def whole_cores(self, cpus: Iterable[int]) -> frozenset[int]:
-        """The CPUs together with every hardware thread that shares a core with one of them.
+    def core_mates(self) -> Mapping[int, frozenset[int]]:
+        """Every hardware thread that shares a core with a CPU, the CPU among them, for all CPUs anything is known of.
 
-        Sibling lists may be asymmetric; a CPU is included when either of the two names the other.
+        Sibling lists may be asymmetric; two CPUs share a core when either of the two names the other.
         """
-        wanted = frozenset(cpus)
-        covered = set(wanted)
-        for cpu in wanted:
-            covered |= self.siblings_of(cpu)
-        covered.update(cpu for cpu, others in self.siblings.items() if others & wanted)
-        return frozenset(covered)
+        mates = {cpu: {cpu, *others} for cpu, others in self.siblings.items()}
+        for cpu, others in self.siblings.items():
+            for other in others:
+                mates.setdefault(other, {other}).add(cpu)
+        return {cpu: frozenset(together) for cpu, together in mates.items()}
+
+    def whole_cores(self, cpus: Iterable[int]) -> frozenset[int]:
+        """The CPUs together with every hardware thread that shares a core with one of them."""
+        return with_core_mates(cpus, self.core_mates())
+
+
+def with_core_mates(cpus: Iterable[int], core_mates: Mapping[int, frozenset[int]]) -> frozenset[int]:
+    """The CPUs together with their mates, as `HostTopology.core_mates` tells them."""
+    wanted = frozenset(cpus)
+    return wanted.union(*(core_mates.get(cpu, ()) for cpu in wanted))

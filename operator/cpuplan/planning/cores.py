@@ -25,7 +25,10 @@ def cores_of(cpus: frozenset[int], siblings: Siblings) -> tuple[Core, ...]:
 
 def core_of(cpu: int, cpus: frozenset[int], siblings: Siblings) -> Core:
     """The core of a CPU, formed within `cpus`; a CPU always belongs to its own core."""
-    return tuple(sorted((siblings(cpu) | {cpu}) & cpus))
+    together = siblings(cpu)
+    if cpu not in together:
+        together |= {cpu}
+    return tuple(sorted(together & cpus))
 
 
 def has_taken(core: Core, taken: Iterable[int]) -> bool:

@@ -22,7 +22,7 @@ from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.podplan import ContainerPlan, Status, WorkerPlan
 from ..model.request import DeploymentRequest
-from ..model.topology import HostGpu, HostTopology
+from ..model.topology import HostGpu, HostTopology, with_core_mates
 from .confidence import Level, judge_topology
 from .cores import Geometry
 from .deployment import Neighbours, plan_deployment
@@ -121,6 +121,7 @@ class _Book:
     def __init__(self, requests: Sequence[DeploymentRequest], topology: HostTopology, rules: NodeRules) -> None:
         self._requests = requests
         self._topology = topology
+        self._core_mates = topology.core_mates()
         self._rules = rules
         self._confidences: dict[tuple[HostGpu, ...], str] = {}
         self._plans: dict[Key, ContainerPlan] = {}
@@ -201,11 +202,8 @@ class _Book:
     def _enter(self, request: DeploymentRequest, plan: ContainerPlan) -> None:
         self._plans[request.key] = plan
         self._pinned |= plan.pinned
-        for cpu in self._cores(plan.pinned):
+        for cpu in with_core_mates(plan.pinned, self._core_mates):
             self._holders.setdefault(cpu, request)
-
-    def _cores(self, cpus: frozenset[int]) -> frozenset[int]:
-        return self._topology.whole_cores(cpus) if cpus else NO_CPUS
 
     def _name_holder(self, cpu: int) -> str:
         return str(self._holders[cpu])
