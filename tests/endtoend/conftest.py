@@ -55,8 +55,12 @@ class Stage:
         gpus: int = 1,
         command: str = "sleep infinity",
         limits: Mapping[str, str] | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> None:
-        """Creates a pod with one container `engine`; on a simulated node where `node` names one."""
+        """Creates a pod with one container `engine`; on a simulated node where `node` names one.
+
+        `spec` is what else the pod's spec has.
+        """
         container: Json = {
             "name": "engine",
             "image": self.image,
@@ -67,12 +71,12 @@ class Stage:
                 "limits": {**({fakegpus.RESOURCE: str(gpus)} if gpus else {}), **(limits or {})},
             },
         }
-        spec: Json = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        whole: Json = {"containers": [container], "terminationGracePeriodSeconds": 0, **(spec or {})}
         if node is not None:
-            spec["nodeSelector"] = {"kubernetes.io/hostname": node}
-            spec["tolerations"] = [{"key": "cpuplan.dev/simulated", "operator": "Exists"}]
+            whole["nodeSelector"] = {"kubernetes.io/hostname": node}
+            whole["tolerations"] = [{"key": "cpuplan.dev/simulated", "operator": "Exists"}]
         metadata = {"name": name, "namespace": self.namespace, "annotations": dict(annotations or {})}
-        self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        self.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": whole})
         self._made.append(name)
 
     def pod(self, name: str) -> Json:

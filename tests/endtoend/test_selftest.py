@@ -1,26 +1,38 @@
 """The self-test on real workers: in the init container, in the planned container, and what becomes of verdicts.
 
-The workers have no GPU driver, so a device part ends *untested*; what fails here is the host part, whose library a
-policy of the cluster sets to one that does not exist, in the init container too.
+The workers have no GPU driver, so a device part ends *untested* but where a test brings the stand-in driver. Init
+containers get it by a policy of the cluster's, as a container runtime brings a real one, and in the same way a library
+for the host part that does not exist.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster import fakegpus
 from tests.endtoend.conftest import Stage, until
+from tests.hostflag.standin_driver import FAULTS, LIBRARY, compile_standin
 
 SELFTEST_KEY = "cpuplan.dev/selftest"
 VERDICT_KEY = "cpuplan.dev/hostflag"
 ENGINE_LIBRARY = "VLLM_DSPARK_REMOTE_HOSTFLAG_LIB"
 MISSING_LIBRARY = "/opt/engine/libdsv41_hostflag.so"
 EVENT = "SelfTestFailed"
+DRIVER = "standin-driver"
+"""ConfigMap, volume and the last part of the folder of the stand-in driver."""
+
+DRIVER_FOLDER = f"/opt/{DRIVER}"
+
+SetVariables = Callable[[Mapping[str, str]], None]
+"""Gives every init container made from now on in the test's namespace these variables."""
 
 
 def make_pod(stage: Stage, selftest: str | None, command: str = "sleep infinity", **options: Any) -> None:
@@ -51,11 +63,23 @@ def verdict(stage: Stage) -> dict[str, Any]:
 
 
 @pytest.fixture
-def missing_library(stage: Stage) -> Iterator[None]:
-    """A policy of the cluster's that gives every init container of the test's namespace a variable."""
+def set_variables(stage: Stage) -> Iterator[SetVariables]:
+    """Sets variables of init containers; the policies end with the test."""
+    with ExitStack() as policies:
+        yield lambda variables: policies.enter_context(variables_of_init_containers(stage, variables))
+
+
+@contextmanager
+def variables_of_init_containers(stage: Stage, variables: Mapping[str, str]) -> Iterator[None]:
+    """A policy of the cluster's, for pods of the test's namespace; where they bring the driver, it is mounted too."""
     name = f"site-variables-{uuid.uuid4().hex[:8]}"
     api = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
-    variable = f'Object.spec.initContainers.env{{name: "{ENGINE_LIBRARY}", value: "{MISSING_LIBRARY}"}}'
+    entries = ", ".join(
+        f"Object.spec.initContainers.env{{name: {json.dumps(key)}, value: {json.dumps(text)}}}"
+        for key, text in variables.items()
+    )
+    mount = f'Object.spec.initContainers.volumeMounts{{name: "{DRIVER}", mountPath: "{DRIVER_FOLDER}"}}'
+    has_driver = f'object.spec.?volumes.orValue([]).exists(v, v.name == "{DRIVER}")'
     policy = {
         **api,
         "kind": "MutatingAdmissionPolicy",
@@ -73,8 +97,8 @@ def missing_library(stage: Stage) -> Iterator[None]:
                     "patchType": "ApplyConfiguration",
                     "applyConfiguration": {
                         "expression": "Object{spec: Object.spec{initContainers: "
-                        "object.spec.?initContainers.orValue([]).map(c, "
-                        f"Object.spec.initContainers{{name: c.name, env: [{variable}]}})}}}}"
+                        "object.spec.?initContainers.orValue([]).map(c, Object.spec.initContainers{name: c.name, "
+                        f"env: [{entries}], volumeMounts: {has_driver} ? [{mount}] : []}})}}}}"
                     },
                 }
             ],
@@ -85,10 +109,32 @@ def missing_library(stage: Stage) -> Iterator[None]:
     probe = ("run", "probe", "-n", stage.namespace, "--image=x", "--dry-run=server", "-o", "json", "--overrides")
     overrides = {"spec": {"initContainers": [{"name": "first", "image": "x"}]}}
     until(
-        lambda: ENGINE_LIBRARY in stage.cluster.kubectl(*probe, json.dumps(overrides)), "the API server has the policy"
+        lambda: all(key in stage.cluster.kubectl(*probe, json.dumps(overrides)) for key in variables),
+        "the API server has the policy",
     )
     yield
     stage.cluster.kubectl("delete", "mutatingadmissionpolicybinding,mutatingadmissionpolicy", name)
+
+
+@pytest.fixture
+def missing_library(set_variables: SetVariables) -> None:
+    """Init containers look for the hand-off library where there is none."""
+    set_variables({ENGINE_LIBRARY: MISSING_LIBRARY})
+
+
+@pytest.fixture
+def driver_volume(stage: Stage, tmp_path: Path) -> dict[str, Any]:
+    """What a pod's spec needs to have the stand-in driver as a volume."""
+    library = compile_standin(tmp_path).read_bytes()
+    stage.cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": DRIVER, "namespace": stage.namespace},
+            "binaryData": {LIBRARY: base64.b64encode(library).decode()},
+        }
+    )
+    return {"volumes": [{"name": DRIVER, "configMap": {"name": DRIVER}}]}
 
 
 def test_by_default_the_host_is_tested_and_the_verdict_published(stage: Stage) -> None:
@@ -122,6 +168,33 @@ def test_required_starts_a_pod_whose_test_does_not_fail(stage: Stage) -> None:
     make_pod(stage, "required")
     stage.until_running("llm")
     assert last_end(stage)["exitCode"] == 0
+
+
+def test_required_starts_a_pod_whose_device_passes(
+    stage: Stage, set_variables: SetVariables, driver_volume: dict[str, Any]
+) -> None:
+    set_variables({"LD_LIBRARY_PATH": DRIVER_FOLDER})
+    make_pod(stage, "required", spec=driver_volume)
+    stage.until_running("llm")
+    found = verdict(stage)
+    assert found["verdict"] == "pass"
+    (device,) = found["deviceUUIDs"]
+    assert device.startswith("GPU-")
+    assert last_end(stage)["exitCode"] == 0
+
+
+def test_required_stops_a_pod_whose_device_does_not_see_host_stores(
+    stage: Stage, set_variables: SetVariables, driver_volume: dict[str, Any]
+) -> None:
+    set_variables({"LD_LIBRARY_PATH": DRIVER_FOLDER, FAULTS: "stuck"})
+    make_pod(stage, "required", spec=driver_volume)
+    end = until(lambda: last_end(stage), "the init container has ended")
+    assert end["exitCode"] == 3
+    assert end["message"].startswith("stuck device-stuck: ")
+    found = verdict(stage)
+    assert (found["verdict"], found["fault"]) == ("stuck", "device-stuck")
+    until(lambda: EVENT in event_reasons(stage), "an Event tells the failed self-test")
+    assert "waiting" in stage.pod("llm")["status"]["containerStatuses"][0]["state"]
 
 
 @pytest.mark.usefixtures("missing_library")

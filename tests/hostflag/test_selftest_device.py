@@ -10,24 +10,17 @@ import pytest
 from hostflag_native import selftest as selftest_module
 from hostflag_native.selftest import Outcome
 from tests.hostflag.selftest_process import Told, finish, selftest, start
+from tests.hostflag.standin_driver import SOURCE, compile_standin
 
-SOURCE = Path(__file__).parent / "standin" / "libcuda.c"
 STUCK = "stuck device-stuck: the stream stayed parked at round 1 after the rescue"
 RESCUED = "fail device-not-released: the stream did not go on with round 1"
 DEVICE_CHECKS = ["identity", "set-up", "park-and-go", "wrap", "fail-ahead", "rescue", "latency", "tear-down"]
 
 
-def _compile(directory: Path, *flags: str) -> str:
-    library = directory / "libcuda.so.1"
-    command = ["cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", *flags]
-    subprocess.run([*command, "-Wl,-soname,libcuda.so.1", "-o", library, SOURCE], check=True)
-    return str(directory)
-
-
 @pytest.fixture(scope="module")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The folder of the stand-in driver library."""
-    return _compile(tmp_path_factory.mktemp("standin"))
+    return str(compile_standin(tmp_path_factory.mktemp("standin")).parent)
 
 
 @pytest.fixture(scope="module")
@@ -135,13 +128,13 @@ def test_a_device_that_compares_unsigned_is_found_at_the_wrap_and_not_stuck(stan
 
 
 def test_the_old_memory_operations_are_not_taken_for_the_new(tmp_path: Path) -> None:
-    told = _device_test(_compile(tmp_path, "-DV1_ONLY"))
+    told = _device_test(str(compile_standin(tmp_path, "-DV1_ONLY").parent))
     assert told.exit_code == 1
     assert told.line.startswith("fail device-no-memops: libcuda.so.1 has no cuStreamWaitValue32_v2; a driver for CUDA")
 
 
 def test_an_older_driver_tells_the_uuid_too(tmp_path: Path) -> None:
-    told = _device_test(_compile(tmp_path, "-DOLD_UUID"))
+    told = _device_test(str(compile_standin(tmp_path, "-DOLD_UUID").parent))
     assert told.details["devices"][0]["uuid"] == "GPU-10101010-1010-1010-1010-101010101010"
 
 
