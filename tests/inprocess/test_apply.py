@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -241,6 +244,38 @@ def test_an_ended_thread_is_said_to_have_ended_and_then_forgotten(plan: CpuPlan)
     (pin,) = pins.check()
     assert (pin.state, pin.why) == (PinState.ENDED, f"thread {thread_id} is no thread of this process")
     assert pins.repair() == ()
+
+
+def test_a_process_without_free_descriptors_keeps_its_threads_in_care(
+    plan: CpuPlan, thread_id: int, two_cpus: tuple[int, int]
+) -> None:
+    before = affinity(thread_id)
+    pins = pin_step_threads(0, [thread_id], plan=plan)
+    with no_free_descriptor():
+        os.sched_setaffinity(thread_id, before)
+        (seen,) = pins.check()
+        (repaired,) = pins.repair()
+        with waiting_thread() as late_id:
+            late = pins.add(late_id)
+    assert (seen.state, repaired.state, late.state) == (PinState.WIPED, PinState.APPLIED, PinState.APPLIED)
+    assert affinity(thread_id) == cpus(two_cpus[0])
+    assert [pin.thread_id for pin in pins.repair()] == [thread_id]
+    pins.undo()
+    assert affinity(thread_id) == before
+
+
+@contextmanager
+def no_free_descriptor() -> Iterator[None]:
+    """This process can open nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as lowest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest.fileno(), hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                os.dup(lowest.fileno())
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_thread_of_another_process_is_never_touched(plan: CpuPlan) -> None:

@@ -42,10 +42,16 @@ def read_thread_masks(process_id: int | str, root: HostRoot = THIS_HOST) -> tupl
     return tuple(threads)
 
 
-def read_thread_start(thread_id: int, root: HostRoot = THIS_HOST) -> int | None:
-    """When a thread of this process started, in clock ticks since boot; None where it has ended.
+def has_thread(thread_id: int, root: HostRoot = THIS_HOST) -> bool:
+    """Whether this process has a thread of that id; also told where no more files can be opened."""
+    return Path(root.proc, "self", "task", str(thread_id)).exists()
 
-    With the id it names one thread for good: the kernel gives ids out again.
+
+def read_thread_start(thread_id: int, root: HostRoot = THIS_HOST) -> int | None:
+    """When a thread of this process started, in clock ticks since boot; None where that is not told.
+
+    With the id it names one thread for good: the kernel gives ids out again. Whether a thread has ended only
+    `has_thread` tells: a process that has used up its file descriptors reads nothing.
     """
     stat = read_text(Path(root.proc, "self", "task", str(thread_id), "stat"))
     # The name in parentheses may hold blanks and parentheses; `starttime` is the 20th field after it.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..host.forklock import fork_safe_lock
-from ..host.threads import read_thread_start
+from ..host.threads import has_thread, read_thread_start
 from ..model.cpulist import format_cpu_list
 from ..model.plan import CpuPlan
 from .current import plan as current_plan
@@ -63,7 +63,10 @@ class Role:
 
 @dataclass(slots=True)
 class _Thread:
-    """A thread in our care: which one, where it was before, and what the kernel granted last."""
+    """A thread in our care: which one, where it was before, and what the kernel granted last.
+
+    `started` tells it from a later thread of its id, None where that could not be read.
+    """
 
     thread_id: int
     started: int | None
@@ -94,12 +97,12 @@ class Pins:
         """Pins one more thread of this process, the calling one by default; says what came of it."""
         wanted_id = threading.get_native_id() if thread_id is None else thread_id
         with _lock:
-            started, before = read_thread_start(wanted_id), _affinity(wanted_id)
-            if started is None or before is None:
+            before = _affinity(wanted_id)
+            if before is None or not has_thread(wanted_id):
                 return _ended(wanted_id, self._cpus)
             thread = self._threads.get(wanted_id)
-            if thread is None or thread.started != started:
-                thread = _Thread(wanted_id, started, before, before)
+            if thread is None or _has_ended(thread):
+                thread = _Thread(wanted_id, read_thread_start(wanted_id), before, before)
                 self._threads[wanted_id] = thread
             self._apply(thread)
             return self._look(thread)
@@ -140,7 +143,7 @@ class Pins:
 
     def _forget_ended(self) -> None:
         for thread in list(self._threads.values()):
-            if read_thread_start(thread.thread_id) != thread.started:
+            if _has_ended(thread):
                 del self._threads[thread.thread_id]
 
     def _apply(self, thread: _Thread) -> None:
@@ -156,7 +159,7 @@ class Pins:
     def _look(self, thread: _Thread) -> ThreadPin:
         """The state of one thread, from what the kernel says now."""
         actual = _affinity(thread.thread_id)
-        if actual is None or read_thread_start(thread.thread_id) != thread.started:
+        if actual is None or _has_ended(thread):
             return _ended(thread.thread_id, self._cpus)
         wanted, allowed = format_cpu_list(self._cpus), format_cpu_list(actual)
         if not self._cpus:
@@ -228,6 +231,14 @@ def _pin(role: Role, thread_ids: Iterable[int] | None, plan: CpuPlan | None) -> 
 
 def _ended(thread_id: int, wanted: frozenset[int]) -> ThreadPin:
     return ThreadPin(thread_id, wanted, NO_CPUS, PinState.ENDED, f"thread {thread_id} is no thread of this process")
+
+
+def _has_ended(thread: _Thread) -> bool:
+    """Whether the thread is gone, or its id another's; never merely because nothing could be read."""
+    started = read_thread_start(thread.thread_id)
+    if started is None or thread.started is None:
+        return not has_thread(thread.thread_id)
+    return started != thread.started
 
 
 def _give_back(thread: _Thread) -> None:
