@@ -10,6 +10,7 @@ from cpuplan.host.sysfs import read_topology
 from cpuplan.kube.annotations import next_plan
 from cpuplan.model.podplan import PodPlan
 from cpuplan.model.request import DeploymentRequest, PodRef, WorkerDevice
+from cpuplan.model.topology import HostTopology
 from cpuplan.planning.ledger import plan_node
 from tests.machines import boot_id, describe
 
@@ -53,16 +54,18 @@ def plan_of_pod(
     quota: float | None = None,
     setting: str = "auto",
     containers: tuple[str, ...] = ("engine",),
+    topology: HostTopology | None = None,
 ) -> PodPlan:
     """The plan that the ledger makes for one pod alone on a described machine, as its agent publishes it.
 
     Args:
         machine: the machine's name; its trees are under `root`.
         gpus: the places of the GPUs of each container among the machine's.
+        topology: what the agent believes of the machine; None: its sysfs.
     """
     addresses = describe(machine).gpu_addresses
     pod = PodRef("default", "llm-0", POD_UID, "2026-12-01T10:00:00Z")
-    topology = read_topology(root)
+    topology = topology or read_topology(root)
     requests = [
         DeploymentRequest(
             pod=pod,

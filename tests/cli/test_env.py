@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cpuplan.host.affinity import process_mask
+from cpuplan.host.root import HostRoot
 from cpuplan.model import reasons
 from cpuplan.model.cpulist import format_cpu_list
 from cpuplan.model.podplan import PodPlan
@@ -71,18 +72,41 @@ def test_taskset_always_gets_a_list(cpuplan: Command, volume: PodVolume, plan_he
     assert own.sentence.startswith("cpuplan: this process's own mask and quota (no published plan): ")
 
 
-def test_vllm_gets_one_list_per_gpu_with_its_step_cpus(env: Command) -> None:
-    """The GPUs are not in this machine's sysfs, so their nodes are unknown and every pool CPU is near enough."""
+@pytest.fixture
+def on_the_server(monkeypatch: pytest.MonkeyPatch, server: HostRoot) -> None:
+    """The command sees the sysfs of the machine that the plan was made for."""
+    monkeypatch.setattr("cpuplan.cli.env.THIS_HOST", server)
+
+
+@pytest.mark.usefixtures("on_the_server")
+def test_each_program_gets_its_numa_binding(env: Command) -> None:
     assert env("-o", "vllm").output == (
-        "--numa-bind --numa-bind-cpus 0-54,57-166,169-223 1-54,56-111,113-166,168-223\n"
+        "--numa-bind --numa-bind-nodes 0 1 --numa-bind-cpus 0-54,112-166 56-111,168-223\n"
     )
+    assert env("-o", "sglang").output == "--numa-node 0 1\n"
+    answer = env("-o", "torchrun")
+    assert (answer.output, answer.complaint) == ("--nproc-per-node=2 --numa-binding=node\n", "")
 
 
-def test_torchrun_and_sglang_get_what_is_known(env: Command) -> None:
-    assert env("-o", "torchrun").output == "--nproc-per-node=2\n"
-    nothing = env("-o", "sglang")
-    assert nothing.output == "\n"
-    assert nothing.sentence.startswith("cpuplan: no arguments: ")
+@pytest.mark.parametrize(("program", "output"), [("vllm", ""), ("sglang", ""), ("torchrun", "--nproc-per-node=2")])
+def test_a_numa_binding_that_is_left_out_is_said(env: Command, program: str, output: str) -> None:
+    """The GPUs of the plan are not in the sysfs of the machine that runs the tests."""
+    answer = env("-o", program)
+
+    assert answer.output == f"{output}\n"
+    assert answer.sentence == "cpuplan: no NUMA binding: sysfs has no 0000:1b:00.0; sysfs has no 0000:9d:00.0"
+
+
+def test_a_plan_without_devices_says_that_there_are_none(
+    cpuplan: Command, volume: PodVolume, plan_here: PodPlan
+) -> None:
+    name, engine = plan_here.containers[0]
+    workers = tuple(replace(worker, address=None) for worker in engine.workers)
+    volume.publish_plan(replace(plan_here, containers=((name, replace(engine, workers=workers)),)))
+
+    answer = cpuplan("env", "--plan-dir", volume.folder, "-o", "vllm")
+
+    assert (answer.output, answer.sentence) == ("\n", "cpuplan: no arguments: no worker of the plan has a device")
 
 
 def test_the_json_has_the_budget_and_the_origin(env: Command) -> None:
@@ -103,7 +127,10 @@ def test_the_json_has_the_budget_and_the_origin(env: Command) -> None:
         "needed": 6,
         "shortage": None,
     }
-    assert [worker["address"] for worker in shown["workers"]] == ["0000:1b:00.0", "0000:9d:00.0"]
+    assert [(worker["address"], worker["doubt"]) for worker in shown["workers"]] == [
+        ("0000:1b:00.0", "sysfs has no 0000:1b:00.0"),
+        ("0000:9d:00.0", "sysfs has no 0000:9d:00.0"),
+    ]
 
 
 def test_without_a_plan_there_are_variables_but_no_arguments(cpuplan: Command, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..host.affinity import process_mask
-from ..host.sysfs import host_gpus
+from ..host.sysfs import THIS_HOST, read_functions, read_nodes
 from ..inprocess.environment import thread_variables
 from ..inprocess.foreign import foreign_binders
 from ..inprocess.launchers import (
@@ -26,9 +26,11 @@ from ..inprocess.launchers import (
     torchrun_arguments,
     vllm_arguments,
 )
-from ..inprocess.published import NotPublished
+from ..inprocess.published import NotPublished, PublishedPlan
 from ..model.cpulist import format_cpu_list
+from ..model.plan import CpuPlan
 from ..model.pools import THREAD_VARIABLES
+from ..model.topology import HostTopology
 from ..planning.budget import budget_of
 from .budget import budget_document
 from .inforce import (
@@ -77,31 +79,36 @@ def run(namespace: argparse.Namespace) -> int:
     elif namespace.output == "omp":
         _print_exports(openmp_variables(thread_count, pool_cpus))
     elif namespace.output == "taskset":
-        _print_arguments(taskset_arguments(in_force.pool_cpus or process_mask()), in_force)
+        print(shlex.join(taskset_arguments(in_force.pool_cpus or process_mask())))
     else:
-        _print_arguments(_ARGUMENTS[namespace.output](_places(in_force)), in_force)
+        places = _places(in_force)
+        _say_what_is_left_out(places, in_force.plan)
+        print(shlex.join(_ARGUMENTS[namespace.output](places)))
     return 0
 
 
 def _places(in_force: PlanInForce) -> tuple[DevicePlace, ...]:
     """The devices of the plan, with what this host's sysfs says of them; none where nothing is pinned."""
-    if not in_force.plan.pinned:
+    published = in_force.publication
+    if not in_force.plan.pinned or not isinstance(published, PublishedPlan):
         return ()
     addresses = [worker.address for worker in in_force.workers]
-    gpus = next((found for address in addresses if (found := host_gpus(address))), [])
-    workers = [(worker.address, worker.cpus) for worker in in_force.workers]
-    return device_places(workers, in_force.pool_cpus, {gpu.address: gpu for gpu in gpus})
+    functions = read_functions(THIS_HOST.pci_folder, addresses)
+    return device_places(published.plan, HostTopology(frozenset(), {}, functions, read_nodes(THIS_HOST)))
+
+
+def _say_what_is_left_out(places: tuple[DevicePlace, ...], plan: CpuPlan) -> None:
+    """Says on standard error why the arguments of a program lack its NUMA binding, or are none at all."""
+    doubts = [place.doubt for place in places if place.doubt is not None]
+    if doubts:
+        say(f"no NUMA binding: {'; '.join(doubts)}")
+    elif not places:
+        say(f"no arguments: {'no worker of the plan has a device' if plan.pinned else plan.why}")
 
 
 def _print_exports(variables: dict[str, str]) -> None:
     for name, value in variables.items():
         print(f"export {name}={shlex.quote(value)}")
-
-
-def _print_arguments(arguments: list[str], in_force: PlanInForce) -> None:
-    if not arguments:
-        say(f"no arguments: {in_force.plan.why}")
-    print(shlex.join(arguments))
 
 
 def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
@@ -119,7 +126,12 @@ def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
         "pinned": format_cpu_list(plan.pinned),
         "poolCpus": format_cpu_list(in_force.pool_cpus),
         "workers": [
-            {"address": place.address, "node": place.node, "cpus": format_cpu_list(place.cpus)}
+            {
+                "address": place.address,
+                "node": place.node,
+                "cpus": format_cpu_list(place.cpus),
+                "doubt": place.doubt,
+            }
             for place in _places(in_force)
         ],
         "budget": budget_document(budget_of(plan, len(in_force.workers))),
