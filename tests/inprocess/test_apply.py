@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -22,6 +19,7 @@ from cpuplan.inprocess.apply import (
 )
 from cpuplan.inprocess.current import install
 from cpuplan.model.plan import CpuPlan, StepCpus
+from tests.inprocess.descriptors import no_free_descriptor
 from tests.inprocess.threads import LIMIT_SECONDS, waiting_thread
 
 NO_SUCH_CPU = 8191
@@ -262,20 +260,6 @@ def test_a_process_without_free_descriptors_keeps_its_threads_in_care(
     assert [pin.thread_id for pin in pins.repair()] == [thread_id]
     pins.undo()
     assert affinity(thread_id) == before
-
-
-@contextmanager
-def no_free_descriptor() -> Iterator[None]:
-    """This process can open nothing more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with Path(os.devnull).open() as lowest:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest.fileno(), hard))
-        try:
-            with pytest.raises(OSError, match="Too many open files"):
-                os.dup(lowest.fileno())
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_thread_of_another_process_is_never_touched(plan: CpuPlan) -> None:

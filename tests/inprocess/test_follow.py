@@ -20,6 +20,7 @@ from cpuplan.inprocess.follow import Followed, follow_plan
 from cpuplan.inprocess.published import NotPublished, PublishedPlan
 from cpuplan.model import reasons
 from cpuplan.model.podplan import PodPlan
+from tests.inprocess.descriptors import no_free_descriptor
 from tests.inprocess.threads import LIMIT_SECONDS, waiting_thread
 from tests.podvolume import PodVolume, next_generation, plan_of_pod
 
@@ -163,6 +164,26 @@ def test_a_plan_of_a_later_version_withdraws_nothing(
     assert told.publication.reason == "invalid-plan"
     assert os.sched_getaffinity(thread_id) == {first_cpu}
     assert current_plan().reason == "pinned"
+
+
+def test_a_process_without_free_descriptors_keeps_plan_and_pins(
+    volume: PodVolume, server: HostRoot, plan: PodPlan, thread_id: int, first_cpu: int
+) -> None:
+    volume.publish_plan(plan)
+    steps = pin_step_threads(0, [thread_id])
+    listener = Listener()
+
+    undo = follow_plan([steps], listener.told.put, folder=volume.folder, root=server, every_seconds=OFTEN_SECONDS)
+    listener.until(lambda told: isinstance(told.publication, PublishedPlan))
+    with no_free_descriptor():
+        blind = listener.until(lambda told: isinstance(told.publication, NotPublished))
+    listener.until(lambda told: isinstance(told.publication, PublishedPlan))
+    undo()
+
+    assert isinstance(blind.publication, NotPublished)
+    assert (blind.publication.reason, [pin.state for pin in blind.threads]) == ("unreadable", [PinState.APPLIED])
+    assert current_plan() == plan.containers[0][1].as_cpu_plan()
+    assert os.sched_getaffinity(thread_id) == {first_cpu}
 
 
 def test_a_pin_that_somebody_wiped_is_renewed(

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cpuplan.host.root import HostRoot
+from cpuplan.host.root import HostRoot, read_text
+from cpuplan.inprocess import published
 from cpuplan.inprocess.published import (
     CONTAINER_VARIABLE,
     NotPublished,
@@ -112,6 +113,47 @@ def test_a_host_without_a_boot_id_follows_no_plan(volume: PodVolume, plan: PodPl
     volume.publish_plan(plan)
 
     assert reason_of(read_pod_plan(volume.folder, HostRoot.at(tmp_path / "bare"))) == "other-boot"
+
+
+@pytest.mark.parametrize("name", ["plan", "uid", "boot_id"])
+def test_a_file_that_is_there_and_cannot_be_read_says_nothing_of_the_plan(
+    volume: PodVolume, plan: PodPlan, tmp_path: Path, name: str
+) -> None:
+    volume.publish_plan(plan)
+    root = HostRoot.at(tmp_path / "host")
+    boot_id = root.proc / "sys" / "kernel" / "random" / "boot_id"
+    boot_id.parent.mkdir(parents=True)
+    boot_id.write_text(plan.boot_id)
+    assert read_pod_plan(volume.folder, root) == plan
+    file = boot_id if name == "boot_id" else (volume.folder / name).resolve()
+    file.unlink()
+    file.mkdir()
+
+    found = read_pod_plan(volume.folder, root)
+
+    assert isinstance(found, NotPublished)
+    assert found.reason == "unreadable"
+    assert found.why.startswith(str(boot_id if name == "boot_id" else volume.folder / name))
+
+
+@pytest.mark.parametrize("name", ["plan", "uid"])
+def test_a_volume_that_is_renewed_under_the_reader_is_read_anew(
+    volume: PodVolume, server: HostRoot, plan: PodPlan, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The kubelet removes the old folder after the reader was led into it."""
+    volume.publish_nothing() if name == "plan" else volume.publish_plan(plan)
+    renewals = [lambda: volume.publish_plan(plan)]
+
+    def read_late(path: Path) -> str | None:
+        if path.name == name and renewals:
+            renewals.pop()()
+            return None
+        return read_text(path)
+
+    monkeypatch.setattr(published, "read_text", read_late)
+
+    assert read_pod_plan(volume.folder, server) == plan
+    assert renewals == []
 
 
 @pytest.mark.parametrize(
@@ -268,6 +310,33 @@ def test_a_watch_says_nothing_twice(volume: PodVolume, server: HostRoot, plan: P
     assert isinstance(then, PublishedPlan)
     assert then.generation == 2
     assert heard.empty()
+
+
+def test_a_watch_that_cannot_read_for_a_while_tells_nothing(
+    volume: PodVolume, server: HostRoot, plan: PodPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume.publish_plan(plan)
+    heard: queue.Queue[Publication] = queue.Queue()
+    is_blind, has_looked = threading.Event(), threading.Event()
+
+    def read_if_not_blind(path: Path) -> str | None:
+        if is_blind.is_set():
+            has_looked.set()
+            return None
+        return read_text(path)
+
+    monkeypatch.setattr(published, "read_text", read_if_not_blind)
+    undo = watch_plan(heard.put, folder=volume.folder, root=server, every_seconds=0.005)
+    heard.get(timeout=LIMIT_SECONDS)
+    is_blind.set()
+    assert has_looked.wait(LIMIT_SECONDS)
+    is_blind.clear()
+    volume.publish_plan(next_generation(plan))
+    then = heard.get(timeout=LIMIT_SECONDS)
+    undo()
+
+    assert isinstance(then, PublishedPlan)
+    assert then.generation == 2
 
 
 def test_an_undone_watch_has_no_thread_and_calls_nobody(volume: PodVolume, server: HostRoot, plan: PodPlan) -> None:

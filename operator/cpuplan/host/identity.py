@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from .root import HostRoot, read_text
+
+
+def boot_id_file(root: HostRoot) -> Path:
+    """Where the kernel tells it."""
+    return root.proc / "sys" / "kernel" / "random" / "boot_id"
 
 
 def read_boot_id(root: HostRoot) -> str:
@@ -10,4 +17,4 @@ def read_boot_id(root: HostRoot) -> str:
 
     Source: proc_sys_kernel(5), /proc/sys/kernel/random/boot_id.
     """
-    return read_text(root.proc / "sys" / "kernel" / "random" / "boot_id") or ""
+    return read_text(boot_id_file(root)) or ""

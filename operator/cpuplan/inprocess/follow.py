@@ -14,6 +14,7 @@ from .published import (
     INVALID,
     NO_VOLUME,
     PLAN_FOLDER,
+    UNREADABLE,
     WATCH_SECONDS,
     Publication,
     PublishedPlan,
@@ -21,7 +22,7 @@ from .published import (
 )
 from .watching import start_watch
 
-_SAYS_NOTHING = frozenset({NO_VOLUME, INVALID})
+_SAYS_NOTHING = frozenset({NO_VOLUME, UNREADABLE, INVALID})
 """Reasons that do not withdraw a plan: a file that cannot be read, or one of a later version."""
 
 

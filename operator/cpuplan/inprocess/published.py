@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ..host.identity import read_boot_id
+from ..host.identity import boot_id_file, read_boot_id
 from ..host.root import HostRoot, read_text
 from ..host.sysfs import THIS_HOST
 from ..model import reasons
@@ -31,6 +31,7 @@ CONTAINER_VARIABLE = "CPUPLAN_CONTAINER"
 """Names the container to its own processes; injected with the volume."""
 
 NO_VOLUME: Final = "no-volume"
+UNREADABLE: Final = "unreadable"
 NOT_YET: Final = "not-yet"
 INVALID: Final = "invalid-plan"
 OTHER_POD: Final = "other-pod"
@@ -76,25 +77,13 @@ def read_pod_plan(folder: Path = PLAN_FOLDER, root: HostRoot = THIS_HOST) -> Pod
     1. The volume is there and its plan is not empty.
     2. The plan is one of a version that this reader knows.
     3. It names the pod's UID (the volume's own file) and the kernel's boot id.
+
+    A file that is there and cannot be read (this process has used up its descriptors) says nothing of the plan.
     """
-    text = read_text(folder / "plan")
-    if text is None:
-        return NotPublished(NO_VOLUME, f"{folder / 'plan'} cannot be read: {_why_no_volume()}")
-    if not text:
-        return NotPublished(NOT_YET, f"{folder / 'plan'} is empty: the node's agent has published no plan yet")
-    try:
-        plan = PodPlan.from_json(text)
-    except CpuPlanError as error:
-        return NotPublished(INVALID, f"{folder / 'plan'}: {error}")
-    uid = read_text(folder / "uid")
-    if uid != plan.pod_uid:
-        return NotPublished(OTHER_POD, f"the plan is for pod UID {plan.pod_uid}, this pod's UID is {uid or 'unknown'}")
-    boot_id = read_boot_id(root)
-    if boot_id != plan.boot_id:
-        return NotPublished(
-            OTHER_BOOT, f"the plan is for boot {plan.boot_id} of node {plan.node}, this boot is {boot_id or 'unknown'}"
-        )
-    return plan
+    found = _plan_in(folder / "plan")
+    if isinstance(found, NotPublished):
+        return found
+    return _why_not_ours(found, folder / "uid", root) or found
 
 
 def read_published(
@@ -161,6 +150,8 @@ def watch_plan(
 ) -> Callable[[], None]:
     """Calls back with what is published now, then with every new generation and every withdrawal.
 
+    A look that cannot read what is there tells nothing, unless it is the first.
+
     The callback runs on a thread of its own; what it raises goes to threading.excepthook. A forked child
     does not inherit the watch.
 
@@ -172,11 +163,65 @@ def watch_plan(
     def look() -> None:
         nonlocal last
         found = read_published(container, folder=folder, root=root)
-        if found != last:
+        is_blind = isinstance(found, NotPublished) and found.reason == UNREADABLE
+        if found != last and not (is_blind and last is not None):
             last = found
             callback(found)
 
     return start_watch(look, every_seconds)
+
+
+def _plan_in(file: Path) -> PodPlan | NotPublished:
+    text = _read(file)
+    if text is None and _is_there(file):
+        return _unreadable(file)
+    if text is None:
+        return NotPublished(NO_VOLUME, f"{file} cannot be read: {_why_no_volume()}")
+    if not text:
+        return NotPublished(NOT_YET, f"{file} is empty: the node's agent has published no plan yet")
+    try:
+        return PodPlan.from_json(text)
+    except CpuPlanError as error:
+        return NotPublished(INVALID, f"{file}: {error}")
+
+
+def _why_not_ours(plan: PodPlan, uid_file: Path, root: HostRoot) -> NotPublished | None:
+    """Why the plan is not for this pod and this boot; None where it is."""
+    uid = _read(uid_file)
+    if uid is None and _is_there(uid_file):
+        return _unreadable(uid_file)
+    if uid != plan.pod_uid:
+        return NotPublished(OTHER_POD, f"the plan is for pod UID {plan.pod_uid}, this pod's UID is {uid or 'unknown'}")
+    boot_id = read_boot_id(root)
+    if not boot_id and _is_there(boot_id_file(root)):
+        return _unreadable(boot_id_file(root))
+    if boot_id != plan.boot_id:
+        return NotPublished(
+            OTHER_BOOT, f"the plan is for boot {plan.boot_id} of node {plan.node}, this boot is {boot_id or 'unknown'}"
+        )
+    return None
+
+
+def _read(file: Path) -> str | None:
+    """A file of the volume; None where it is missing or cannot be read.
+
+    Renewing the volume, the kubelet removes the old folder, maybe while the path is being followed into it. The
+    path leads to the new one by then.
+    """
+    text = read_text(file)
+    return read_text(file) if text is None else text
+
+
+def _is_there(file: Path) -> bool:
+    """Whether there is such a file; this needs no descriptor."""
+    return os.path.exists(file)  # noqa: PTH110 - Path.exists raises where a folder must not be looked into
+
+
+def _unreadable(file: Path) -> NotPublished:
+    return NotPublished(
+        UNREADABLE,
+        f"{file} is there and cannot be read now: this process lacks a free file descriptor, or the right to read it",
+    )
 
 
 def _why_no_volume() -> str:
