@@ -15,6 +15,7 @@ from cpuplan.cli.main import main
 from cpuplan.host.identity import read_boot_id
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import THIS_HOST
+from cpuplan.inprocess.launchers import POOL_CPUS_VARIABLE
 from cpuplan.inprocess.published import CONTAINER_VARIABLE
 from cpuplan.model.podplan import PodPlan
 from cpuplan.model.pools import THREAD_VARIABLES
@@ -30,7 +31,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the test's own environment decides what a command does."""
-    for name in [CONTAINER_VARIABLE, "OMP_PROC_BIND", "OMP_PLACES", *(v.name for v in THREAD_VARIABLES)]:
+    openmp = ["OMP_PROC_BIND", "OMP_PLACES", POOL_CPUS_VARIABLE]
+    for name in [CONTAINER_VARIABLE, *openmp, *(v.name for v in THREAD_VARIABLES)]:
         monkeypatch.delenv(name, raising=False)
 
 

@@ -56,7 +56,18 @@ def test_openmp_gets_one_place_off_the_pinned_cpus(env: Command) -> None:
         "export OMP_NUM_THREADS=9",
         "export OMP_PLACES='{1:54,57:55,113:54,169:55}'",
         "export OMP_PROC_BIND=true",
+        "export CPUPLAN_POOL_CPUS=1-54,57-111,113-166,169-223",
     ]
+
+
+def test_what_env_has_printed_is_not_called_foreign(env: Command, cpuplan_process: Command, volume: PodVolume) -> None:
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in env("-o", "omp").output.splitlines())
+    variables = {name: value.strip("'") for name, value in exports.items()}
+
+    answer = cpuplan_process("run", "--plan-dir", volume.folder, "--", "true", **variables)
+
+    assert answer.exit_code == 0
+    assert "OMP_PROC_BIND" not in answer.complaint
 
 
 def test_taskset_gets_the_pools_cpus(env: Command) -> None:

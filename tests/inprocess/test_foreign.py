@@ -9,6 +9,8 @@ import pytest
 from cpuplan.host.root import HostRoot
 from cpuplan.inprocess.current import install
 from cpuplan.inprocess.foreign import foreign_binders
+from cpuplan.inprocess.launchers import openmp_variables
+from cpuplan.model.cpulist import parse_cpu_list
 from cpuplan.model.plan import CpuPlan, StepCpus
 from tests.machines import write_machine
 
@@ -107,6 +109,37 @@ def test_what_cpuplan_run_has_left_the_process_is_no_binder(host: HostRoot) -> N
 
     assert names({"CPUPLAN_POOL_CPUS": "1-31"}, host) == []
     assert names({"CPUPLAN_POOL_CPUS": "2-31"}, host) == ["CPUAffinity"]
+
+
+def test_openmps_variables_that_cpuplan_env_printed_are_no_binder(host: HostRoot) -> None:
+    printed = openmp_variables(4, parse_cpu_list("1-3,5,8-9"))
+
+    assert names(printed, host) == []
+    assert names({name: printed[name] for name in ("OMP_PLACES", "CPUPLAN_POOL_CPUS")}, host) == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("OMP_PLACES", "cores"), ("OMP_PLACES", "{0:4}"), ("CPUPLAN_POOL_CPUS", "everything")]
+)
+def test_openmp_on_other_places_than_those_printed_is_a_binder(host: HostRoot, variable: str, value: str) -> None:
+    printed = openmp_variables(4, parse_cpu_list("1-3,5,8-9"))
+
+    assert names(printed | {variable: value}, host) == ["OMP_PROC_BIND"]
+
+
+def test_another_openmp_runtimes_variable_stays_a_binder_beside_the_printed_ones(host: HostRoot) -> None:
+    printed = openmp_variables(4, parse_cpu_list("1-3"))
+
+    assert names(printed | {"KMP_AFFINITY": "compact"}, host) == ["KMP_AFFINITY"]
+
+
+def test_a_mask_of_exactly_the_pools_cpus_is_no_binder(host: HostRoot) -> None:
+    """So does a command run that was started by `taskset $(cpuplan env -o taskset)`."""
+    describe_process(host, mask="1-30", cpuset="0-31", mask_of_pid_1="0-31")
+
+    assert foreign_binders({}, host, modules=(), pool_cpus=parse_cpu_list("1-30")) == []
+    (binder,) = foreign_binders({}, host, modules=(), pool_cpus=parse_cpu_list("2-30"))
+    assert binder.name == "affinity"
 
 
 def test_a_main_thread_that_the_plan_pins_is_no_binder(host: HostRoot) -> None:

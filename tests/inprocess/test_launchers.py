@@ -161,6 +161,7 @@ def test_taskset_and_openmp_use_their_own_notations() -> None:
         "OMP_NUM_THREADS": "4",
         "OMP_PLACES": "{1:3,5,8:2}",
         "OMP_PROC_BIND": "true",
+        "CPUPLAN_POOL_CPUS": "1-3,5,8-9",
     }
 
 

@@ -135,5 +135,8 @@ def _document(in_force: PlanInForce, thread_count: int) -> dict[str, Any]:
             for place in _places(in_force)
         ],
         "budget": budget_document(budget_of(plan, len(in_force.workers))),
-        "foreignBinders": [{"name": b.name, "seen": b.seen, "turnOff": b.turn_off} for b in foreign_binders()],
+        "foreignBinders": [
+            {"name": binder.name, "seen": binder.seen, "turnOff": binder.turn_off}
+            for binder in foreign_binders(pool_cpus=in_force.pool_cpus)
+        ],
     }

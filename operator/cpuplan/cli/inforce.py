@@ -82,7 +82,7 @@ def warn(in_force: PlanInForce) -> None:
     shortage = budget_of(in_force.plan, len(in_force.workers)).shortage
     if shortage is not None:
         say(f"warning: {shortage}")
-    for binder in foreign_binders():
+    for binder in foreign_binders(pool_cpus=in_force.pool_cpus):
         say(f"warning: {binder}")
 
 

@@ -11,7 +11,7 @@ import signal
 from typing import NoReturn
 
 from ..inprocess.environment import thread_variables
-from ..inprocess.foreign import POOL_CPUS_VARIABLE
+from ..inprocess.launchers import POOL_CPUS_VARIABLE
 from ..model.cpulist import format_cpu_list
 from ..planning.budget import counted
 from .errors import FAILED, WRONG_USAGE, CliError

@@ -14,11 +14,13 @@ from ..host.cgroup import cgroup_cpuset
 from ..host.root import HostRoot, read_text
 from ..host.sysfs import THIS_HOST
 from ..host.threads import read_allowed_cpus
-from ..model.cpulist import format_cpu_list
+from ..model.cpulist import format_cpu_list, parse_cpu_list
 from .current import plan as current_plan
+from .launchers import POOL_CPUS_VARIABLE, openmp_place
 
-POOL_CPUS_VARIABLE = "CPUPLAN_POOL_CPUS"
-"""Set by `cpuplan run --pin` to the CPUs (a kernel list) on which it left the command."""
+NO_CPUS: frozenset[int] = frozenset()
+
+_OPENMP_VARIABLES = frozenset({"OMP_PROC_BIND", "OMP_PLACES"})
 
 _OFF_WORDS = frozenset({"", "0", "false", "no", "off", "none", "disabled"})
 
@@ -86,16 +88,21 @@ def foreign_binders(
     root: HostRoot = THIS_HOST,
     *,
     modules: Container[str] | None = None,
+    pool_cpus: frozenset[int] = NO_CPUS,
 ) -> list[ForeignBinder]:
     """Everything else that binds, or has bound, threads of this process.
+
+    What `cpuplan run --pin` and the output of `cpuplan env` (OpenMP's places, taskset's list) do is not foreign.
 
     Args:
         environ: the variables; None: this process's.
         root: where `proc/self` describes the process.
         modules: names of loaded Python modules; None: this process's.
+        pool_cpus: where the plan in force lets pools float, empty where that is not known.
     """
     variables = os.environ if environ is None else environ
     loaded = sys.modules if modules is None else modules
+    own_variables = _OPENMP_VARIABLES if _has_own_places(variables) else frozenset[str]()
     found = [
         ForeignBinder(
             rule.variable, f"{rule.variable}={variables[rule.variable]} makes {rule.binder} bind threads", rule.turn_off
@@ -104,9 +111,19 @@ def foreign_binders(
         if rule.variable in variables and rule.binds(variables[rule.variable])
     ]
     found += _unset_but_binding(variables, loaded)
-    found += _narrowed_mask(root, variables)
+    found = [binder for binder in found if binder.name not in own_variables]
+    found += _narrowed_mask(root, variables, pool_cpus)
     found += _memory_policy(root)
     return found
+
+
+def _has_own_places(variables: Mapping[str, str]) -> bool:
+    """Whether OpenMP's places are those of `cpuplan env -o omp`: one, of the CPUs that our own variable names."""
+    try:
+        cpus = parse_cpu_list(variables.get(POOL_CPUS_VARIABLE, ""))
+    except ValueError:
+        return False
+    return bool(cpus) and variables.get("OMP_PLACES") == openmp_place(cpus)
 
 
 def _unset_but_binding(variables: Mapping[str, str], loaded: Container[str]) -> list[ForeignBinder]:
@@ -123,11 +140,12 @@ def _unset_but_binding(variables: Mapping[str, str], loaded: Container[str]) -> 
     return found
 
 
-def _narrowed_mask(root: HostRoot, variables: Mapping[str, str]) -> list[ForeignBinder]:
+def _narrowed_mask(root: HostRoot, variables: Mapping[str, str], pool_cpus: frozenset[int]) -> list[ForeignBinder]:
     """A process that may run on fewer CPUs than its cgroup grants: systemd's CPUAffinity, taskset or numactl.
 
     PID 1 of the container tells them apart: it has the narrow mask too where the runtime's unit passed it on.
-    What `cpuplan run --pin` has left it, and a main thread that the plan pins, are no foreign doing.
+    What `cpuplan run --pin` has left it, the CPUs on which the plan lets pools float (`cpuplan env -o taskset`),
+    and a main thread that the plan pins, are no foreign doing.
     """
     own = root.proc / "self"
     mask = read_allowed_cpus("self", root)
@@ -135,7 +153,8 @@ def _narrowed_mask(root: HostRoot, variables: Mapping[str, str]) -> list[Foreign
     cpuset = cgroup_cpuset(root.cgroup, own / "cgroup", mountinfo=mounts if mounts.exists() else None)
     if mask is None or cpuset is None or cpuset <= mask:
         return []
-    if format_cpu_list(mask) == variables.get(POOL_CPUS_VARIABLE) or mask <= current_plan().pinned:
+    is_own = format_cpu_list(mask) == variables.get(POOL_CPUS_VARIABLE) or mask == pool_cpus
+    if is_own or mask <= current_plan().pinned:
         return []
     seen = f"this process may run on {format_cpu_list(mask)} while its cgroup grants {format_cpu_list(cpuset)}"
     if read_allowed_cpus(1, root) == mask:

@@ -13,6 +13,9 @@ from ..model.podplan import ContainerPlan
 from ..model.topology import HostTopology
 from ..planning.setting import AUTO
 
+POOL_CPUS_VARIABLE = "CPUPLAN_POOL_CPUS"
+"""Set by `cpuplan run --pin` and `cpuplan env -o omp` to the CPUs (a kernel list) on which they keep the command."""
+
 
 @dataclass(frozen=True, slots=True)
 class DevicePlace:
@@ -101,6 +104,8 @@ def taskset_arguments(pool_cpus: frozenset[int]) -> list[str]:
 def openmp_variables(thread_count: int, pool_cpus: frozenset[int]) -> dict[str, str]:
     """OpenMP's threads on one place that holds all pool CPUs: they float there and stay off pinned CPUs.
 
+    A further variable names these CPUs, by which `foreign_binders` knows the places for the plan's own.
+
     One place, not one per CPU: several processes would each put their first threads on the first places.
     The initial thread is bound too, so a step thread has to be pinned after OpenMP has started.
 
@@ -108,7 +113,11 @@ def openmp_variables(thread_count: int, pool_cpus: frozenset[int]) -> dict[str, 
     """
     variables = {"OMP_NUM_THREADS": str(thread_count)}
     if pool_cpus:
-        variables |= {"OMP_PLACES": "{" + _intervals(pool_cpus) + "}", "OMP_PROC_BIND": "true"}
+        variables |= {
+            "OMP_PLACES": openmp_place(pool_cpus),
+            "OMP_PROC_BIND": "true",
+            POOL_CPUS_VARIABLE: format_cpu_list(pool_cpus),
+        }
     return variables
 
 
@@ -139,10 +148,10 @@ def _place(address: str, steps: frozenset[int], plan: ContainerPlan, topology: H
     return DevicePlace(address, node.node_id, steps | (near or plan.pool_cpus))
 
 
-def _intervals(cpus: frozenset[int]) -> str:
-    """The CPUs in OpenMP's interval notation: lower bound and length, `0:4,8`."""
+def openmp_place(cpus: frozenset[int]) -> str:
+    """The CPUs as one OpenMP place, in intervals of lower bound and length: `{0:4,8}`."""
     parts = []
     for part in format_cpu_list(cpus).split(","):
         first, _, last = part.partition("-")
         parts.append(f"{first}:{int(last) - int(first) + 1}" if last else first)
-    return ",".join(parts)
+    return "{" + ",".join(parts) + "}"
