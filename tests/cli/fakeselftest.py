@@ -16,10 +16,14 @@ with open({log!r}, "a") as log:
     log.write(json.dumps(words) + "\\n")
 sys.stdout.write({output!r})
 sys.stdout.flush()
+os.write(2, {noise!r})
 if {hangs!r}:
     time.sleep(3600)
 os._exit({exit_code!r})
 """
+
+DRIVER_NOISE = b"g\xe9n\xe9ral: 0 errors\n"
+"""What a driver's library may write to standard error: no UTF-8."""
 
 
 def install(folder: Path, exit_code: int, line: str, details: dict[str, Any], *, hangs: bool = False) -> Path:
@@ -30,7 +34,8 @@ def install(folder: Path, exit_code: int, line: str, details: dict[str, Any], *,
     log = folder / "calls.jsonl"
     output = f"{line}\n{json.dumps(details, indent=1)}\n"
     (package / "__main__.py").write_text(
-        _MAIN.format(log=str(log), output=output, hangs=hangs, exit_code=exit_code), encoding="utf-8"
+        _MAIN.format(log=str(log), output=output, noise=DRIVER_NOISE, hangs=hangs, exit_code=exit_code),
+        encoding="utf-8",
     )
     return log
 

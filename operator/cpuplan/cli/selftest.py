@@ -78,8 +78,14 @@ class SelfTest:
         self._process: subprocess.Popen[str] | None = None
         self._refusal = ""
         try:
+            # errors: a driver's library writes to standard error in whatever encoding it likes.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
             )
         except OSError as error:
             # A limit on processes or memory says nothing about the device, and must not keep a pod from starting.
