@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from cpuplan.controller.announcements import event_object, finding_announcement, plan_announcement
+from cpuplan.controller.findings import Surroundings, findings_of
 from cpuplan.controller.observed import Injection, Verdict, observed_pod
 from tests.controller.pods import BOOT, CREATED, CREATED_SECONDS, field_owner, injected, pod, pod_plan, verdict
 
@@ -100,9 +102,28 @@ def test_the_verdict_of_the_self_test_is_read() -> None:
     assert seen.verdict == Verdict("fail", "memlock")
 
 
-@pytest.mark.parametrize("text", ["", "not json", "[]", '{"verdict": "fail", "podUID": "another"}'])
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[]", '{"verdict": "fail", "podUID": "another"}', pytest.param("[" * 100_000, id="deep")]
+)
 def test_a_verdict_that_is_none_or_of_another_pod_is_left_out(text: str) -> None:
     assert observed_pod(pod("llm-0", annotations={"cpuplan.dev/hostflag": text})).verdict is None
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        pytest.param("hostflag", '{"verdict": "fail", "fault": "\\ud800"}', id="verdict"),
+        pytest.param("plan", pod_plan("llm-0").to_json().replace("pinned", "\\ud800"), id="reason of the plan"),
+        pytest.param("plan", pod_plan("llm-0").to_json().replace('"engine"', '"\\ud800"'), id="container of the plan"),
+    ],
+)
+def test_half_a_surrogate_pair_is_told_like_any_other_fault(key: str, text: str) -> None:
+    """JSON can name what nothing can write: one such annotation must not end the process."""
+    annotations = {"cpuplan.dev/status": "Pinned", f"cpuplan.dev/{key}": text}
+    seen = observed_pod(pod("llm-0", annotations=annotations))
+    announcements = [plan_announcement(seen)]
+    announcements += [finding_announcement(seen, f) for f in findings_of(seen, Surroundings(0, 30, {}, None))]
+    assert len([event_object(a, instance="a", now=0) for a in announcements if a is not None]) == 2
 
 
 @pytest.mark.parametrize("part", ["annotations", "managedFields", "labels"])

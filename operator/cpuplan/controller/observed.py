@@ -101,7 +101,8 @@ def observed_pod(pod: Mapping[str, Any]) -> ObservedPod:
     """The facts of a pod as the API server sends it.
 
     Raises:
-        KeyError, TypeError, ValueError: it is not a pod.
+        KeyError, TypeError, ValueError, AttributeError: it is not a pod.
+        RecursionError: something in it is nested without end.
     """
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
@@ -168,11 +169,16 @@ def _facts(name: str, plan: ContainerPlan) -> Iterator[tuple[str, str]]:
 def _verdict(text: str | None, uid: str) -> Verdict | None:
     try:
         document = json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(document, dict) or document.get("podUID", uid) != uid:
         return None
-    return Verdict(outcome=str(document.get("verdict", "")), fault=str(document.get("fault") or ""))
+    return Verdict(outcome=_printable(document.get("verdict")), fault=_printable(document.get("fault")))
+
+
+def _printable(value: object) -> str:
+    """A word of a JSON object; empty for anything else, half of a surrogate pair replaced."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
 def _index_entry(key: str, status: str | None, why: str, document: Any) -> str:

@@ -180,7 +180,7 @@ class Operation:
     def _parsed(self, pod: Mapping[str, Any]) -> ObservedPod | None:
         try:
             return observed_pod(pod)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             metadata = pod.get("metadata") or {}
             self._metrics.count_unreadable()
             LOG.warning(

@@ -229,7 +229,7 @@ class PodPlan:
                 boot_id=_text(document["bootID"]),
                 node=_text(document["node"]),
                 containers=tuple(
-                    (name, ContainerPlan.from_document(plan)) for name, plan in document["containers"].items()
+                    (_text(name), ContainerPlan.from_document(plan)) for name, plan in document["containers"].items()
                 ),
             )
         except KeyError as error:
@@ -251,8 +251,10 @@ def _quota(value: object) -> float:
 
 
 def _text(value: object) -> str:
+    """The text; half of a surrogate pair, which JSON can name and nothing can write, is none."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not text")
+    value.encode()
     return value
 
 
