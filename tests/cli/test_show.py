@@ -95,6 +95,71 @@ def test_why_names_file_and_value_of_every_fact(cpuplan: Command, server: HostRo
     assert [path for path in wanted if path not in answer.output] == []
 
 
+def test_the_json_has_the_reasons_and_sources_too(cpuplan: Command, server: HostRoot) -> None:
+    words = ["show", "--sysfs-root", server.sys, "-o", "json"]
+
+    shown = cpuplan(*words, "--why").document
+
+    assert shown["reasons"][0] == {
+        "device": "0000:1b:00.0",
+        "stepCpus": "0,112",
+        "resultCpu": 55,
+        "reason": "pinned",
+        "why": "core 0,112 of NUMA node 0 for GPU 0000:1b:00.0, GPU 1 of 4 there",
+    }
+    assert {
+        "fact": "CPUs near 0000:9d:00.0",
+        "file": f"{server.pci_folder}/0000:9d:00.0/local_cpulist",
+        "value": "56-111,168-223",
+    } in shown["sources"]
+    without = cpuplan(*words).document
+    assert (without["reasons"], without["sources"]) == ([], [])
+
+
+def sources_of(cpuplan: Command, root: HostRoot) -> dict[str, list[str]]:
+    """File and value by fact, from the table."""
+    table = cpuplan("show", "--why", "--sysfs-root", root.sys).output.split("Sources\n")[1]
+    return {row[0]: row[1:] for row in (re.split(r"  +", line) for line in table.splitlines())}
+
+
+def test_a_value_is_shown_as_it_stands_in_the_file_and_not_as_it_was_understood(
+    cpuplan: Command, tmp_path: Path
+) -> None:
+    root = write_machine("h100-server", tmp_path / "host")
+    lists = [root.cpu_folder / f"cpu{cpu}" / "topology" / "thread_siblings_list" for cpu in (0, 1, 2)]
+    lists[0].unlink()
+    lists[1].write_text("garbage\n")
+    lists[2].write_text("002,114\n")
+    (root.pci_folder / "0000:1b:00.0" / "local_cpulist").write_text("\n")
+    (root.cpu_folder / "isolated").unlink()
+
+    seen = sources_of(cpuplan, root)
+
+    assert seen["core of CPU 0"] == [str(lists[0]), "missing"]
+    assert seen["core of CPU 1"] == [str(lists[1]), "malformed: 'garbage'"]
+    assert seen["core of CPU 2"] == [str(lists[2]), "002,114"]
+    assert seen["core of CPU 114"][1] == "2,114"
+    assert seen["CPUs near 0000:1b:00.0"][1] == "empty"
+    assert seen["isolated CPUs"] == [f"{root.cpu_folder}/isolated", "missing"]
+    document = cpuplan("show", "--why", "-o", "json", "--sysfs-root", root.sys).document
+    values = {fact["fact"]: fact["value"] for fact in document["sources"]}
+    assert (values["core of CPU 0"], values["core of CPU 1"]) == (None, "garbage")
+
+
+def test_mask_quota_distances_and_kind_have_their_files_too(cpuplan: Command, tmp_path: Path) -> None:
+    root = write_machine("h100-server", tmp_path / "host")
+    (root.cgroup / "cpu.max").write_text("250000 100000\n")
+    (root.proc / "self" / "status").write_text("Name:\tx\nCpus_allowed_list:\t0-7\n")
+
+    seen = sources_of(cpuplan, root)
+
+    assert seen["mask"] == [f"{root.proc}/self/status (Cpus_allowed_list)", "0-7"]
+    assert seen["quota"] == [f"{root.cgroup}/cpu.max", "250000 100000"]
+    assert seen["distances of NUMA node 1"] == [f"{root.node_folder}/node1/distance", "32 10"]
+    assert seen["vendor of 0000:1b:00.0"] == [f"{root.pci_folder}/0000:1b:00.0/vendor", "0x10de"]
+    assert seen["class of 0000:1b:00.0"] == [f"{root.pci_folder}/0000:1b:00.0/class", "0x030200"]
+
+
 def test_why_says_where_one_worker_would_go_on_each_gpu_but_not_on_the_boards_own_screen(
     cpuplan: Command, server: HostRoot
 ) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import dataclass
 from typing import Any
 
-from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list
-from ..model.plan import usable_count
+from ..model.plan import CpuPlan, StepCpus, usable_count
 from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
 from .output import Block, Facts, Table, print_blocks
 from .roots import Allowance, add_root_arguments, chosen_root, effective_mask, read_allowance
+from .sources import facts_table, machine_facts
 from .vendors import DISPLAY_VENDORS, vendor_name
 
 
@@ -32,15 +33,46 @@ def run(namespace: argparse.Namespace) -> int:
     topology = read_topology(root)
     allowance = read_allowance(root)
     confidence = judge_topology(topology)
+    alone = _alone_on_each_device(topology, effective_mask(topology, allowance)) if namespace.why else ()
+    facts = machine_facts(root, topology, allowance) if namespace.why else ()
     if namespace.output == "json":
-        print(json.dumps(machine_document(topology, allowance, confidence), indent=2))
+        document = machine_document(topology, allowance, confidence)
+        document |= {"reasons": [one.to_document() for one in alone], "sources": [fact.to_document() for fact in facts]}
+        print(json.dumps(document, indent=2))
         return 0
     blocks = _blocks(topology, allowance, confidence)
     if namespace.why:
-        blocks.append(_one_worker_each(topology, effective_mask(topology, allowance)))
-        blocks.append(_sources(root, topology, allowance))
+        blocks += [_alone_table(alone), facts_table(facts)]
     print_blocks(blocks)
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """Where `auto` puts the one worker of a deployment on a device, were it alone on this host."""
+
+    address: str
+    plan: CpuPlan
+
+    @property
+    def step(self) -> StepCpus | None:
+        """The worker's CPUs; None where nothing is pinned."""
+        return next(iter(self.plan.workers), None)
+
+    @property
+    def why(self) -> str:
+        """Why the worker has its core, or has none."""
+        return self.plan.why if self.step is None else self.step.why
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "device": self.address,
+            "stepCpus": None if self.step is None else format_cpu_list(self.step.cpus),
+            "resultCpu": self.plan.result,
+            "reason": self.plan.reason,
+            "why": self.why,
+        }
 
 
 def machine_document(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> dict[str, Any]:
@@ -134,36 +166,24 @@ def _device_row(gpu: PciFunction) -> tuple[str, ...]:
     return (gpu.address, vendor_name(gpu.vendor), gpu.device_class, node, local)
 
 
-def _one_worker_each(topology: HostTopology, mask: frozenset[int]) -> Table:
-    """Where `auto` puts the one worker of a deployment on each device, were it alone on this host."""
-    rows = []
+def _alone_on_each_device(topology: HostTopology, mask: frozenset[int]) -> tuple[_Alone, ...]:
+    alone = []
     for function in topology.functions:
-        if function.vendor in DISPLAY_VENDORS:
-            continue
-        geometry = Geometry(topology.gpus_like([function.address]), topology.siblings_of)
-        plan = plan_deployment("auto", [function.address], mask=mask, usable=len(mask), geometry=geometry)
-        result = "-" if plan.result is None else str(plan.result)
-        step = next(iter(plan.workers), None)
-        cpus, why = ("-", plan.why) if step is None else (format_cpu_list(step.cpus), step.why)
-        rows.append((function.address, cpus, result, why))
-    return Table("One worker alone on each device", ("DEVICE", "STEP CPUS", "RESULT CPU", "WHY"), tuple(rows))
+        if function.vendor not in DISPLAY_VENDORS:
+            geometry = Geometry(topology.gpus_like([function.address]), topology.siblings_of)
+            plan = plan_deployment("auto", [function.address], mask=mask, usable=len(mask), geometry=geometry)
+            alone.append(_Alone(function.address, plan))
+    return tuple(alone)
 
 
-def _sources(root: HostRoot, topology: HostTopology, allowance: Allowance) -> Table:
-    """Where every fact comes from: file and value as read."""
-    rows = [("online CPUs", f"{root.cpu_folder}/online", format_cpu_list(topology.online))]
-    rows.append(("isolated CPUs", f"{root.cpu_folder}/isolated", format_cpu_list(topology.isolated) or "none"))
-    for core in cores_of(topology.online, topology.siblings_of):
-        path = f"{root.cpu_folder}/cpu{core[0]}/topology/thread_siblings_list"
-        rows.append((f"core of CPU {core[0]}", path, format_cpu_list(core)))
-    for node in topology.nodes:
-        path = f"{root.node_folder}/node{node.node_id}/cpulist"
-        rows.append((f"NUMA node {node.node_id}", path, format_cpu_list(node.cpus) or "none"))
-    for gpu in topology.functions:
-        folder = f"{root.pci_folder}/{gpu.address}"
-        local = "missing" if gpu.local is None else format_cpu_list(gpu.local) or "empty"
-        rows.append((f"node of {gpu.address}", f"{folder}/numa_node", gpu.node or "missing"))
-        rows.append((f"CPUs near {gpu.address}", f"{folder}/local_cpulist", local))
-    if allowance.limit.folder is not None:
-        rows.append(("quota", str(allowance.limit.folder), f"{allowance.limit.quota:g} CPUs"))
-    return Table("Sources", ("FACT", "FILE", "VALUE"), tuple(rows))
+def _alone_table(alone: tuple[_Alone, ...]) -> Table:
+    rows = tuple(
+        (
+            one.address,
+            "-" if one.step is None else format_cpu_list(one.step.cpus),
+            "-" if one.plan.result is None else str(one.plan.result),
+            one.why,
+        )
+        for one in alone
+    )
+    return Table("One worker alone on each device", ("DEVICE", "STEP CPUS", "RESULT CPU", "WHY"), rows)

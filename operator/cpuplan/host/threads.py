@@ -13,6 +13,9 @@ from ..model.cpulist import parse_cpu_list
 from .root import HostRoot, names_in, read_text
 from .sysfs import THIS_HOST
 
+ALLOWED_CPUS_FIELD = "Cpus_allowed_list"
+"""The line of a `status` file that tells the CPUs of a thread."""
+
 # An unsigned long long of the kernel.
 _TICKS = re.compile(r"[0-9]{1,20}", re.ASCII)
 
@@ -29,6 +32,11 @@ class ThreadMask:
 def read_allowed_cpus(process_id: int | str, root: HostRoot = THIS_HOST) -> frozenset[int] | None:
     """The CPUs that the process's main thread may run on; None where that is not told. `self` is this process."""
     return _allowed_in(root.proc / str(process_id) / "status")
+
+
+def read_allowed_text(process_id: int | str, root: HostRoot = THIS_HOST) -> str | None:
+    """As read_allowed_cpus, the text as it stands in the process's `status`."""
+    return _allowed_text_in(root.proc / str(process_id) / "status")
 
 
 def read_thread_masks(process_id: int | str, root: HostRoot = THIS_HOST) -> tuple[ThreadMask, ...]:
@@ -74,11 +82,16 @@ def read_cgroup_peers(root: HostRoot = THIS_HOST) -> tuple[int, ...]:
 
 
 def _allowed_in(status: Path) -> frozenset[int] | None:
+    text = _allowed_text_in(status)
+    try:
+        return None if text is None else parse_cpu_list(text) or None
+    except ValueError:
+        return None
+
+
+def _allowed_text_in(status: Path) -> str | None:
     for line in (read_text(status) or "").splitlines():
         key, _, value = line.partition(":")
-        if key == "Cpus_allowed_list":
-            try:
-                return parse_cpu_list(value) or None
-            except ValueError:
-                return None
+        if key == ALLOWED_CPUS_FIELD:
+            return value.strip()
     return None
