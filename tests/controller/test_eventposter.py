@@ -3,9 +3,8 @@
 import pytest
 
 from cpuplan.controller.announcements import Announcement
-from cpuplan.controller.eventposter import REPEAT_SECONDS, EventPoster
+from cpuplan.controller.eventposter import FAILED_SECONDS, REFUSED_SECONDS, REPEAT_SECONDS, EventPoster, Posting
 from cpuplan.kube.client import KubeClient
-from cpuplan.kube.errors import ForbiddenError, KubeError
 from tests.controller.conftest import writes
 from tests.fakeapi import FakeApi
 
@@ -85,11 +84,44 @@ def test_a_flood_of_announcements_is_spread_over_passes(api: FakeApi, client: Ku
     assert len(writes(api)) == 5
 
 
-def test_an_event_that_was_not_taken_is_posted_by_the_next_pass(api: FakeApi, poster: EventPoster) -> None:
-    api.fail(500, method="POST")
-    with pytest.raises(KubeError):
-        poster.post([saying("one")], [], 0)
-    assert poster.post([saying("one")], [], 1).reasons == ("PlanMade",)
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [(403, REFUSED_SECONDS), (422, REFUSED_SECONDS), (429, REFUSED_SECONDS), (500, FAILED_SECONDS)],
+)
+def test_an_event_that_was_not_taken_is_posted_later(
+    api: FakeApi, poster: EventPoster, code: int, seconds: float
+) -> None:
+    api.fail(code, method="POST")
+    assert poster.post([saying("one")], [], 0).refused_count == 1
+    assert poster.post([saying("one")], [], seconds - 1) == Posting((), 0, 0, 0)
+    assert poster.post([saying("one")], [], seconds).reasons == ("PlanMade",)
+
+
+def test_an_event_that_is_refused_keeps_back_no_other(
+    api: FakeApi, poster: EventPoster, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail(403, method="POST", body=b'{"kind":"Status","code":403,"message":"exceeded quota: count/events"}')
+    assert poster.post([saying("one"), saying("two")], [], 0) == Posting(("PlanMade",), 0, 1, 0)
+    assert "events not taken, to be tried again count=1 error='POST /api/v1/namespaces/demo/events" in caplog.text
+    assert "exceeded quota: count/events" in caplog.text
+
+
+@pytest.mark.parametrize("code", [401, 500])
+def test_an_api_server_that_fails_is_left_alone_until_the_next_pass_which_begins_with_the_others(
+    api: FakeApi, poster: EventPoster, code: int
+) -> None:
+    api.fail(code, method="POST")
+    assert poster.post([saying("one"), saying("two")], [], 0) == Posting((), 0, 1, 1)
+    assert poster.has_waiting
+    assert poster.post([saying("one"), saying("two")], [], 1).reasons == ("PlanMade",)
+    assert len(writes(api)) == 2
+
+
+def test_a_refused_repetition_keeps_back_no_other(api: FakeApi, poster: EventPoster) -> None:
+    findings = [saying("missing", reason="NoPlan"), saying("stale", reason="StalePlan")]
+    poster.post([], findings, 0)
+    api.fail(403, method="PATCH")
+    assert poster.post([], findings, REPEAT_SECONDS) == Posting((), 1, 1, 0)
 
 
 def test_a_namespace_that_is_being_deleted_is_left_in_peace(api: FakeApi, poster: EventPoster) -> None:
@@ -98,9 +130,3 @@ def test_a_namespace_that_is_being_deleted_is_left_in_peace(api: FakeApi, poster
     assert poster.post([saying("one")], [], 0).reasons == ()
     assert poster.post([saying("one")], [], 1).reasons == ()
     assert len(writes(api)) == 1
-
-
-def test_a_missing_right_is_an_error(api: FakeApi, poster: EventPoster) -> None:
-    api.fail(403, method="POST")
-    with pytest.raises(ForbiddenError):
-        poster.post([saying("one")], [], 0)

@@ -25,6 +25,7 @@ from tests.waiting import until
 
 INDEX = "/api/v1/namespaces/cpuplan/configmaps/cpuplan"
 PODS = "/api/v1/namespaces/demo/pods"
+OTHER = "/api/v1/namespaces/other"
 
 
 @dataclass(slots=True)
@@ -174,6 +175,29 @@ def test_a_pass_that_the_api_server_fails_is_tried_again(stage: Stage) -> None:
     stage.api.fail(500, times=1, path_part="/configmaps")
     with running(stage.operation()):
         until(lambda: stage.indexed() == {"demo/a"})
+
+
+def test_a_pass_that_fails_for_long_keeps_back_no_listing(stage: Stage) -> None:
+    stage.api.fail(403, times=10_000, path_part="/configmaps")
+    operation = stage.operation(resync_seconds=0.05)
+    with running(operation):
+        until(lambda: stage.value("listings_total") >= 3)
+    assert stage.value("api_failures_total") >= 2
+    assert not operation.is_ready
+
+
+def test_a_namespace_that_takes_no_events_keeps_back_nothing_of_others(stage: Stage) -> None:
+    """A quota on Events, or a webhook that refuses them."""
+    stage.api.fail(403, times=10_000, path_part="/namespaces/demo/events")
+    stage.has(planned("a"))
+    elsewhere = planned("b")
+    elsewhere["metadata"]["namespace"] = "other"
+    stage.api.put("/api/v1/namespaces/other/pods/b", elsewhere)
+    operation = stage.operation()
+    with running(operation):
+        until(lambda: operation.is_ready)
+    assert [event["reason"] for event in stage.client.list_objects(f"{OTHER}/events").items] == ["PlanMade"]
+    assert stage.value("events_refused_total") == 1
 
 
 def test_without_the_lease_nothing_is_written_any_more(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..kube.client import KubeClient
-from ..kube.errors import ConflictError, ForbiddenError, NotFoundError
+from ..kube.errors import ApiStatusError, ConflictError, ForbiddenError, KubeError, NotFoundError, UnauthorizedError
 from ..kube.paths import event_path, events_path
 from .announcements import Announcement, event_object, renewed_event, repeated_event
 
@@ -16,6 +16,14 @@ REPEAT_SECONDS = 1800.0
 
 MOST_WRITES_PER_PASS = 100
 """Events written in one pass: the index must not wait behind thousands of them (about 5 ms each)."""
+
+REFUSED_SECONDS = 300.0
+"""An Event that the API server refused is tried again after this: quotas, webhooks and policies of one namespace
+refuse what all others take."""
+
+FAILED_SECONDS = 30.0
+"""An Event at which the API server itself failed is tried again after this, and others before it: a webhook that
+is down fails for its namespaces alone."""
 
 _BEING_TERMINATED = "being terminated"
 """Part of the API server's refusal to create anything in a namespace that is being deleted."""
@@ -29,10 +37,11 @@ class _Posted:
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """What one pass wrote: reasons of new Events, how many were repeated, how many have to wait."""
+    """What one pass wrote: reasons of new Events, how many were repeated, refused, and how many have to wait."""
 
     reasons: tuple[str, ...]
     repeated_count: int
+    refused_count: int
     waiting_count: int
 
 
@@ -48,6 +57,7 @@ class EventPoster:
         self._instance = instance
         self._most_writes = most_writes_per_pass
         self._posted: dict[str, _Posted] = {}
+        self._not_before: dict[str, float] = {}
         self._has_waiting = False
 
     @property
@@ -63,24 +73,36 @@ class EventPoster:
             standing: said now and again as long as they are passed here (findings).
             now: seconds since the epoch.
 
-        Raises:
-            KubeError: the API server refused or did not answer; the rest is for the next pass.
+        An Event that is refused keeps back no other. Where the API server itself fails, the rest waits for the next
+        pass, which begins with them.
         """
         plans, findings = list(once), list(standing)
         due = [(a, False) for a in plans if a.event_name not in self._posted]
         due += [(a, True) for a in findings if self._is_due(a, now)]
+        due = [(a, is_standing) for a, is_standing in due if now >= self._not_before.get(a.event_name, now)]
         reasons: list[str] = []
-        repeated_count = 0
+        refusals: list[KubeError] = []
+        repeated_count = tried_count = 0
         for announcement, is_standing in due[: self._most_writes]:
+            tried_count += 1
             posted = self._posted.get(announcement.event_name)
-            if is_standing and posted is not None and self._repeat(announcement, posted, now):
-                repeated_count += 1
-            elif self._create(announcement, now):
-                reasons.append(announcement.reason)
+            try:
+                if is_standing and posted is not None and self._repeat(announcement, posted, now):
+                    repeated_count += 1
+                elif self._create(announcement, now):
+                    reasons.append(announcement.reason)
+            except KubeError as error:
+                refusals.append(error)
+                is_refused = _is_about_the_event(error)
+                self._not_before[announcement.event_name] = now + (REFUSED_SECONDS if is_refused else FAILED_SECONDS)
+                if not is_refused:
+                    break
+        if refusals:
+            LOG.warning("events not taken, to be tried again count=%s error=%r", len(refusals), str(refusals[-1]))
         self._forget_all_but({announcement.event_name for announcement in (*plans, *findings)})
-        waiting_count = max(0, len(due) - self._most_writes)
+        waiting_count = len(due) - tried_count
         self._has_waiting = waiting_count > 0
-        return Posting(tuple(reasons), repeated_count, waiting_count)
+        return Posting(tuple(reasons), repeated_count, len(refusals), waiting_count)
 
     def assume_posted(self, announcements: Iterable[Announcement], now: float) -> None:
         """Notes announcements that an earlier process made, long enough ago that their Events may have expired."""
@@ -136,5 +158,11 @@ class EventPoster:
         return True
 
     def _forget_all_but(self, names: set[str]) -> None:
-        for name in self._posted.keys() - names:
-            del self._posted[name]
+        for held in (self._posted, self._not_before):
+            for name in held.keys() - names:
+                del held[name]
+
+
+def _is_about_the_event(error: KubeError) -> bool:
+    """Whether the API server is well, and does not want this Event."""
+    return isinstance(error, ApiStatusError) and error.code < 500 and not isinstance(error, UnauthorizedError)

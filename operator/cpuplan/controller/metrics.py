@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from ..model.podplan import Status
+from .eventposter import Posting
 from .findings import FindingKind
 from .indexstore import IndexChange, IndexSize
 from .observed import ObservedPod
@@ -37,6 +38,11 @@ class OperatorMetrics:
         )
         self._repeats = Counter(
             f"{_PREFIX}events_repeated_total", "Events of standing findings that were renewed.", registry=self.registry
+        )
+        self._refused = Counter(
+            f"{_PREFIX}events_refused_total",
+            "Events that the API server did not take; they are tried again.",
+            registry=self.registry,
         )
         self._events_waiting = Gauge(
             f"{_PREFIX}events_waiting", "Events that the last pass left for the next one.", registry=self.registry
@@ -93,12 +99,13 @@ class OperatorMetrics:
         for change in written:
             self._index_writes.labels(change.verb).inc()
 
-    def count_events(self, reasons: Iterable[str], repeated_count: int, waiting_count: int) -> None:
-        """Events written, and left for later."""
-        for reason in reasons:
+    def count_events(self, posting: Posting) -> None:
+        """Events written, refused, and left for later."""
+        for reason in posting.reasons:
             self._events.labels(reason).inc()
-        self._repeats.inc(repeated_count)
-        self._events_waiting.set(waiting_count)
+        self._repeats.inc(posting.repeated_count)
+        self._refused.inc(posting.refused_count)
+        self._events_waiting.set(posting.waiting_count)
 
     def count_watch_event(self, kind: str) -> None:
         """One event of the watch; LISTED for those of its listings."""

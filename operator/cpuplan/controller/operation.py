@@ -11,7 +11,7 @@ Pods are taken in on the event loop; whatever talks to the API server runs in on
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,36 +110,45 @@ class Operation:
         Raises:
             LeadershipLostError: at the first pass after the Lease ended.
         """
-        await self._until_done(self._listing)
+        await self._list_at_last()
         self._reconciler.adopt(self._book.pods(), self._wall())
         listed_at = self._clock()
         while True:
             started = self._clock()
             self._changed.clear()
-            await self._until_done(self._pass)
-            self._is_ready = True
+            is_written = await self._succeeds(self._pass)
+            self._is_ready = self._is_ready or is_written
+            # A pass that fails again and again must not keep back what repairs the book.
             if self._clock() - listed_at >= self._rhythm.resync_seconds:
-                await self._until_done(self._listing)
+                await self._list_at_last()
                 listed_at = self._clock()
-                continue
-            await self._pause(started, listed_at + self._rhythm.resync_seconds)
+            elif is_written:
+                await self._pause(started, listed_at + self._rhythm.resync_seconds)
 
-    async def _until_done(self, work: Callable[[], Any]) -> None:
-        """Repeats `work` until the API server lets it succeed."""
-        while True:
-            self._beat_at = self._clock()
-            if not self._is_leading():
-                raise LeadershipLostError("the Lease is no longer held; nothing more may be written")
-            try:
-                await work()
-            except KubeError as error:
-                self._metrics.count_failure()
-                wait_seconds = self._backoff.next_seconds()
-                LOG.warning("will be tried again in_seconds=%.1f error=%r", wait_seconds, str(error))
-                await asyncio.sleep(wait_seconds)
-            else:
-                self._backoff.reset()
-                return
+    async def _list_at_last(self) -> None:
+        """Lists, as often as it takes."""
+        while not await self._succeeds(self._listing):
+            pass
+
+    async def _succeeds(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Whether the API server let `work` be done; waits after a failure, longer each time.
+
+        Raises:
+            LeadershipLostError: the Lease ended; nothing was done.
+        """
+        self._beat_at = self._clock()
+        if not self._is_leading():
+            raise LeadershipLostError("the Lease is no longer held; nothing more may be written")
+        try:
+            await work()
+        except KubeError as error:
+            self._metrics.count_failure()
+            wait_seconds = self._backoff.next_seconds()
+            LOG.warning("will be tried again in_seconds=%.1f error=%r", wait_seconds, str(error))
+            await asyncio.sleep(wait_seconds)
+            return False
+        self._backoff.reset()
+        return True
 
     async def _pause(self, pass_started: float, listing_due: float) -> None:
         """Waits for a change, at most until the next tick or listing; then until the next write is allowed."""

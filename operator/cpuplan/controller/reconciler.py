@@ -79,7 +79,7 @@ class Reconciler:
         _attempt(failures, lambda: self._nodes.ask_about(pods, now))
         _attempt(failures, lambda: self._write_index(pods, now))
         found = self._find(pods, now, failures)
-        _attempt(failures, lambda: self._post_events(pods, found, now))
+        self._post_events(pods, found, now)
         self._metrics.set_pods(pods)
         self._metrics.set_findings(count_by_kind(finding for _, finding in found))
         self._metrics.set_index(self._store.size())
@@ -126,7 +126,7 @@ class Reconciler:
             (finding_announcement(pod, finding) for pod, finding in found),
             now,
         )
-        self._metrics.count_events(posting.reasons, posting.repeated_count, posting.waiting_count)
+        self._metrics.count_events(posting)
 
 
 def _attempt(failures: list[KubeError], part: Callable[[], None]) -> None:
