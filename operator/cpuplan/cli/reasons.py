@@ -20,11 +20,4 @@ def reasons_table(title: str, sentences: Iterable[Sentence]) -> Table:
 
 def reasons_document(sentences: Iterable[Sentence]) -> list[dict[str, Any]]:
     """The sentences as JSON objects."""
-    return [
-        {
-            "topic": str(sentence.topic),
-            "text": sentence.text,
-            "sources": [source.to_document() for source in sentence.sources],
-        }
-        for sentence in sentences
-    ]
+    return [sentence.to_document() for sentence in sentences]

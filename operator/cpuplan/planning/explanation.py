@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
@@ -41,6 +42,24 @@ class Sentence:
     topic: Topic
     text: str
     sources: tuple[Source, ...] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "topic": str(self.topic),
+            "text": self.text,
+            "sources": [source.to_document() for source in self.sources],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Sentence:
+        """What `to_document` wrote.
+
+        Raises:
+            KeyError, TypeError, ValueError: a field is missing or malformed.
+        """
+        sources = tuple(map(Source.from_document, document["sources"]))
+        return cls(Topic(document["topic"]), str(document["text"]), sources)
 
 
 @dataclass(frozen=True, slots=True)
