@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cpuplan.host.cgroup import CGROUP_ROOT, cgroup_cpu_limit, cgroup_cpu_quota, cgroup_cpuset, quota_at
+from cpuplan.host.cgroup import CGROUP_ROOT, cgroup_cpu_limit, cgroup_cpu_quota, cgroup_cpuset, limit_at
 from cpuplan.model.cpulist import format_cpu_list
 from tests.cases import each_case, names_below
 
@@ -166,7 +166,7 @@ def test_a_v1_limit_is_read_or_counts_as_none(
 ) -> None:
     write_where_given(tmp_path / "cpu.cfs_quota_us", quota_us)
     write_where_given(tmp_path / "cpu.cfs_period_us", period_us)
-    assert quota_at(tmp_path) == quota
+    assert limit_at(tmp_path).quota == quota
 
 
 def test_cpu_shares_are_no_limit(host: Host) -> None:

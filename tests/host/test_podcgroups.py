@@ -73,6 +73,7 @@ def test_the_tightest_limit_of_any_level_counts_and_is_named(root: HostRoot, lev
     found = PodCgroups(root).read(UID, ID)
     assert found is not None
     assert (found.quota, found.quota_folder) == (2.5, tight)
+    assert list(map(str, found.quota_sources)) == [f"{tight}/cpu.max: 250000 100000"]
 
 
 def test_a_limit_of_the_node_container_that_kind_runs_in_counts(root: HostRoot) -> None:
@@ -84,11 +85,12 @@ def test_a_limit_of_the_node_container_that_kind_runs_in_counts(root: HostRoot) 
 
 
 def test_where_the_cpuset_controller_is_not_handed_down_an_ancestors_holds(root: HostRoot) -> None:
-    write_v2(root, "kubepods", {"cpuset.cpus.effective": "0-5"})
-    write_v2(root, f"kubepods/pod{UID}/{ID}", {"cpu.max": "max"})
+    kubepods = write_v2(root, "kubepods", {"cpuset.cpus.effective": "0-5"})
+    folder = write_v2(root, f"kubepods/pod{UID}/{ID}", {"cpu.max": "max"})
     found = PodCgroups(root).read(UID, ID)
     assert found is not None
-    assert found.cpuset == parse_cpu_list("0-5")
+    assert (found.cpuset, found.cpuset_file) == (parse_cpu_list("0-5"), kubepods / "cpuset.cpus.effective")
+    assert (found.quota, list(map(str, found.quota_sources))) == (None, [f"{folder}/cpu.max: max"])
 
 
 def test_cruns_child_is_looked_into(root: HostRoot) -> None:

@@ -23,6 +23,22 @@ def test_without_a_folder_the_trees_are_those_of_this_host() -> None:
     assert str(HostRoot().nvidia_folder) == "/proc/driver/nvidia/gpus"
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/host/sys/bus/pci/devices", "/sys/bus/pci/devices"),
+        ("/host/cgroup/kubepods/cpu.max", "/sys/fs/cgroup/kubepods/cpu.max"),
+        ("/host/proc/self/status", "/proc/self/status"),
+        ("/host/cgroups", "/host/cgroups"),
+        ("the device id", "the device id"),
+    ],
+)
+def test_a_path_below_a_tree_has_the_name_that_its_host_gives_it(path: str, name: str) -> None:
+    root = HostRoot(Path("/host/sys"), Path("/host/proc"), Path("/host/cgroup"))
+    assert root.kernel_name(path) == name
+    assert HostRoot().kernel_name(name) == name
+
+
 def test_a_text_comes_without_its_line_end(tmp_path: Path) -> None:
     (tmp_path / "online").write_text(" 0-3\n")
     assert read_text(tmp_path / "online") == "0-3"

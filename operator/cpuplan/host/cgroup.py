@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ..model.source import Source
 from .root import read_text
 from .sysfs import read_cpu_list
 
@@ -59,7 +60,7 @@ def cgroup_cpu_limit(
     """As cgroup_cpu_quota, with the cgroup that sets the limit."""
     tightest = CpuLimit(None, None)
     for folder in _Process(root, proc_cgroup, mountinfo).levels("cpu"):
-        quota = quota_at(folder)
+        quota = limit_at(folder).quota
         if quota is not None and (tightest.quota is None or quota < tightest.quota):
             tightest = CpuLimit(quota, folder)
     return tightest
@@ -73,30 +74,45 @@ def cgroup_cpuset(
 ) -> frozenset[int] | None:
     """The CPUs that the process's cpuset allows, of the nearest level that tells; None where none does."""
     for folder in _Process(root, proc_cgroup, mountinfo).levels("cpuset"):
-        cpus = cpuset_at(folder)
-        if cpus:
-            return cpus
+        granted = granted_at(folder)
+        if granted is not None:
+            return granted[1]
     return None
 
 
-def quota_at(folder: Path) -> float | None:
-    """The CPU limit that one cgroup sets, in CPUs; None where it sets none or its files are malformed."""
+@dataclass(frozen=True, slots=True)
+class LevelLimit:
+    """The CPU limit that one cgroup sets, in CPUs, and the files that say so.
+
+    Attributes:
+        quota: None where it sets none, or its files are malformed.
+        sources: the files that are there, by their paths, and what stands in them.
+    """
+
+    quota: float | None
+    sources: tuple[Source, ...]
+
+
+def limit_at(folder: Path) -> LevelLimit:
+    """The CPU limit that one cgroup sets."""
     text = read_text(folder / "cpu.max")
     if text is not None:
         fields = text.split()
-        if len(fields) not in (1, 2):
-            return None
-        return _ratio(fields[0], fields[1] if len(fields) == 2 else str(DEFAULT_PERIOD_US))
-    quota, period = read_text(folder / "cpu.cfs_quota_us"), read_text(folder / "cpu.cfs_period_us")
-    return None if quota is None or period is None else _ratio(quota, period)
+        is_sound = len(fields) in (1, 2)
+        quota = _ratio(fields[0], fields[1] if len(fields) == 2 else str(DEFAULT_PERIOD_US)) if is_sound else None
+        return LevelLimit(quota, (Source(f"{folder}/cpu.max", text),))
+    texts = {name: read_text(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")}
+    sources = tuple(Source(f"{folder}/{name}", text) for name, text in texts.items() if text is not None)
+    limit, period = texts.values()
+    return LevelLimit(None if limit is None or period is None else _ratio(limit, period), sources)
 
 
-def cpuset_at(folder: Path) -> frozenset[int] | None:
-    """The CPUs that one cgroup's cpuset grants, the effective ones first; None where it has no such file."""
+def granted_at(folder: Path) -> tuple[Path, frozenset[int]] | None:
+    """The CPUs that one cgroup's cpuset grants, the effective ones first, and the file; None where it has none."""
     for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus", "cpus"):
         cpus = read_cpu_list(folder / name)
         if cpus:
-            return cpus
+            return folder / name, cpus
     return None
 
 

@@ -15,12 +15,14 @@ Source: pkg/kubelet/cm/cgroup_manager_linux.go and pod_container_manager_linux.g
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cgroup import cpuset_at, quota_at
+from ..model.source import Source
+from .cgroup import LevelLimit, granted_at, limit_at
 from .root import HostRoot, names_in, read_text
 
 MOST_DEPTH = 6
@@ -43,14 +45,18 @@ class ContainerCgroup:
     Attributes:
         folder: the container's cgroup in the hierarchy of the cpu controller.
         cpuset: CPUs it may run on, None where no file tells.
+        cpuset_file: the file that tells.
         quota: the tightest CPU limit of all levels in CPUs, None without a limit.
         quota_folder: the cgroup that sets it.
+        quota_sources: the files of that cgroup; without a limit, those of the lowest that has some.
     """
 
     folder: Path
     cpuset: frozenset[int] | None
+    cpuset_file: Path | None
     quota: float | None
     quota_folder: Path | None
+    quota_sources: tuple[Source, ...]
 
 
 class PodCgroups:
@@ -75,8 +81,9 @@ class PodCgroups:
         cpuset_levels = self._levels(_hierarchy(self._root, "cpuset"), pod_uid, container_id)
         if cpuset_levels and _has_empty_cpuset(cpuset_levels[0]):
             return None
-        quota, quota_folder = _tightest_quota(cpu_levels)
-        return ContainerCgroup(cpu_levels[0], _nearest_cpuset(cpuset_levels), quota, quota_folder)
+        cpuset_file, cpuset = _nearest_cpuset(cpuset_levels)
+        limit, quota_folder = _tightest_limit(cpu_levels)
+        return ContainerCgroup(cpu_levels[0], cpuset, cpuset_file, limit.quota, quota_folder, limit.sources)
 
     def _levels(self, top: Path, pod_uid: str, container_id: str) -> tuple[Path, ...]:
         """The container's folder and those above it up to `top`; empty where it is not found."""
@@ -159,15 +166,18 @@ def _is_of_container(name: str, container_id: str) -> bool:
     return stem.endswith(container_id) and stem[: -len(container_id)][-1:] in ("", "-", ":") and "conmon" not in stem
 
 
-def _tightest_quota(levels: Sequence[Path]) -> tuple[float | None, Path | None]:
-    """The lowest limit of the container's child (crun makes one), itself and everything above it."""
-    limits = [(quota, level) for level in (levels[0] / "container", *levels) if (quota := quota_at(level)) is not None]
-    return min(limits, key=lambda limit: limit[0], default=(None, None))
+def _tightest_limit(levels: Sequence[Path]) -> tuple[LevelLimit, Path | None]:
+    """The lowest limit of the container's child (crun makes one), itself and everything above it, and its cgroup."""
+    limits = [(limit_at(level), level) for level in (levels[0] / "container", *levels)]
+    tightest, folder = min(limits, key=lambda limit: math.inf if limit[0].quota is None else limit[0].quota)
+    if tightest.quota is not None:
+        return tightest, folder
+    return next((limit for limit, _ in limits if limit.sources), tightest), None
 
 
-def _nearest_cpuset(levels: Sequence[Path]) -> frozenset[int] | None:
+def _nearest_cpuset(levels: Sequence[Path]) -> tuple[Path | None, frozenset[int] | None]:
     """The CPUs of the nearest level that tells: where the controller is not handed down, an ancestor's hold."""
-    return next((cpus for level in levels if (cpus := cpuset_at(level))), None)
+    return next((granted for level in levels if (granted := granted_at(level))), (None, None))
 
 
 def _has_empty_cpuset(folder: Path) -> bool:

@@ -55,6 +55,13 @@ class HostRoot:
         """Where NVIDIA's driver describes its GPUs."""
         return self.proc / "driver" / "nvidia" / "gpus"
 
+    def kernel_name(self, path: Path | str) -> str:
+        """A path below one of these trees as the host's own kernel calls it; any other text as it is."""
+        for tree, name in ((self.cgroup, "/sys/fs/cgroup"), (self.sys, "/sys"), (self.proc, "/proc")):
+            if Path(path).is_relative_to(tree):
+                return str(Path(name) / Path(path).relative_to(tree))
+        return str(path)
+
     def require_sysfs(self) -> None:
         """Refuses a root that is no sysfs, before anything is planned from nothing.
 
