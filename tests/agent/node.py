@@ -57,6 +57,7 @@ def settings_for(root: HostRoot, socket: Path, **changes: Any) -> AgentSettings:
         "settle_seconds": 10.0,
         "start_jitter_seconds": 0.0,
         "is_audit_served": True,
+        "is_explanation_served": True,
     }
     return AgentSettings(**{**settings, **changes})
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cpuplan.agent import loop
+from cpuplan.agent import containers, loop
 from cpuplan.agent.writing import patch_of
 from cpuplan.kube.annotations import annotations_of
 from cpuplan.planning import ledger
@@ -57,7 +57,7 @@ def keep_nothing(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_generations_stand(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(loop, "next_plan", lambda _, plan: plan)
+    patch.setattr(containers, "next_plan", lambda _, plan: plan)
 
 
 def let_pools_float_on_pins(patch: pytest.MonkeyPatch) -> None:

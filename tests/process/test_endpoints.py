@@ -2,14 +2,14 @@
 
 import http.client
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from cpuplan.process.address import Address
-from cpuplan.process.endpoints import Answers, ListenError, served
+from cpuplan.process.endpoints import Answers, ListenError, Query, QueryError, served
 
 
 @dataclass(slots=True)
@@ -20,6 +20,14 @@ class Process:
     hangs: str = ""
     unready: str = ""
     document: str = ""
+    asked: dict[str, str] = field(default_factory=dict)
+
+    def make_document(self, query: Query) -> str:
+        """The document, for a query that has no parameter `wrong`."""
+        self.asked = dict(query)
+        if "wrong" in query:
+            raise QueryError("give what is right")
+        return self.document if "hard" not in query else str(1 // 0)
 
     def ask(self, path: str, *, accept: str = "*/*") -> tuple[int, str]:
         """Status and text of one GET."""
@@ -38,7 +46,7 @@ def served_process() -> Iterator[Process]:
     registry = CollectorRegistry()
     Counter("things", "Things.", registry=registry).inc()
     told = Process()
-    documents = {"/things": lambda: told.document}
+    documents = {"/things": told.make_document}
     answers = Answers(registry, lambda: told.hangs, lambda: told.unready, documents)
     with served(Address("127.0.0.1", 0), answers) as port:
         told.port = port
@@ -82,6 +90,27 @@ def test_a_document_is_served_once_there_is_one(process: Process) -> None:
     assert process.ask("/things") == (HTTPStatus.SERVICE_UNAVAILABLE, "not there yet\n")
     process.document = '{"things": 1}'
     assert process.ask("/things?x=1") == (HTTPStatus.OK, '{"things": 1}\n')
+
+
+def test_a_document_is_told_the_parameters_of_the_query(process: Process) -> None:
+    process.document = "1"
+    assert process.ask("/things?pod=llm-0&namespace=a%2Fb&pod=llm-1&empty=")[0] == HTTPStatus.OK
+    assert process.asked == {"pod": "llm-1", "namespace": "a/b"}
+
+
+def test_a_query_that_a_document_cannot_answer_is_told_why(process: Process) -> None:
+    assert process.ask("/things?wrong=1") == (HTTPStatus.BAD_REQUEST, "give what is right\n")
+    many = "&".join(f"p{number}=1" for number in range(17))
+    assert process.ask(f"/things?{many}") == (HTTPStatus.BAD_REQUEST, "a query has at most 16 parameters\n")
+
+
+def test_a_document_that_cannot_be_made_is_an_answer_too(process: Process, caplog: pytest.LogCaptureFixture) -> None:
+    status, text = process.ask("/things?hard=1")
+    assert (status, text) == (
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the document cannot be made; the log of this process says why\n",
+    )
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_scraper_may_ask_for_openmetrics(process: Process) -> None:

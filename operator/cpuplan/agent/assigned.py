@@ -28,9 +28,13 @@ class DeviceSources(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundDevices:
-    """A container's devices in address order; those that could not be placed; or why they are not known yet."""
+    """A container's devices in address order; those that could not be placed; or why they are not known yet.
+
+    `sources` says, for each device that was placed, what names its address.
+    """
 
     devices: tuple[WorkerDevice, ...] = ()
+    sources: tuple[tuple[WorkerDevice, str], ...] = ()
     unplaced: tuple[UnplacedDevice, ...] = ()
     waiting: Refusal | None = None
 
@@ -80,6 +84,11 @@ class PodDevices:
                     WorkerDevice(place.address if isinstance(place, PlacedDevice) else None, device_id)
                     for device_id, place in places
                 ]
+            ),
+            sources=tuple(
+                (WorkerDevice(place.address, device_id), place.source)
+                for device_id, place in places
+                if isinstance(place, PlacedDevice)
             ),
             unplaced=tuple(place for _, place in places if isinstance(place, UnplacedDevice)),
         )

@@ -5,20 +5,21 @@ Nothing odd about a pod ends here in an exception: it becomes a Refusal, which t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..host.devices import UnplacedDevice
 from ..host.podcgroups import ContainerCgroup
-from ..kube.annotations import CONTAINER, WORKERS, plan_in, setting_of
+from ..kube.annotations import CONTAINER, WORKERS, next_plan, plan_in, setting_of
 from ..kube.pods import Container, Pod
 from ..model import reasons
 from ..model.errors import CpuPlanError
-from ..model.podplan import PodPlan
+from ..model.podplan import ContainerPlan, PodPlan
 from ..model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
+from ..planning.ledger import Key
 from ..planning.setting import AUTO
 from .assigned import DeviceSources, FoundDevices, PodDevices
-from .masks import NO_CPUS, NodeCpus, cpu_grant
+from .masks import NO_CPUS, CpuGrant, NodeCpus, cpu_grant
 from .planned import DeviceResources, planned_containers
 from .podresources import Assignments
 from .workers import workers_of
@@ -49,6 +50,14 @@ class NodeState:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """What a container's request was made from: its devices and its CPUs."""
+
+    found: FoundDevices
+    grant: CpuGrant
+
+
+@dataclass(frozen=True, slots=True)
 class PodRequests:
     """What one pod asks to be planned.
 
@@ -59,6 +68,8 @@ class PodRequests:
         awaits_devices: the kubelet has not shown all devices yet: ask it again soon.
         may_improve: a device could not be placed, and asking later may help.
         is_to_be_written: what is planned for it is published; else it only holds what it has.
+        grounds: by container, what its request was made from; nothing of containers that ended, or of held pins.
+        trouble: why the pod cannot be understood; empty where it can.
     """
 
     pod: Pod
@@ -67,6 +78,8 @@ class PodRequests:
     awaits_devices: bool
     may_improve: bool
     is_to_be_written: bool = True
+    grounds: Mapping[str, Ground] = field(default_factory=dict)
+    trouble: str = ""
 
 
 def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
@@ -80,7 +93,7 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         pod, planned.containers, assignments=node.assignments, resources=node.resources, sources=sources
     )
     requests: list[DeploymentRequest] = []
-    unplaced: list[UnplacedDevice] = []
+    grounds: dict[str, Ground] = {}
     for container in planned.containers:
         if container.has_ended:
             requests.append(_ended(pod, container))
@@ -88,15 +101,11 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         previous = published.container(container.name) if published is not None and is_memory else None
         found = devices.find(container)
         workers, refusal = _judge(pod, found, planned.refusal)
+        cgroup = sources.cgroup(pod, container) if container.is_running else None
         grant = cpu_grant(
-            pod,
-            container,
-            node=node.cpus,
-            assignment=devices.assignment,
-            cgroup=sources.cgroup(pod, container) if container.is_running else None,
-            previous=previous,
+            pod, container, node=node.cpus, assignment=devices.assignment, cgroup=cgroup, previous=previous
         )
-        unplaced.extend(found.unplaced)
+        grounds[container.name] = Ground(found, grant)
         requests.append(
             DeploymentRequest(
                 pod=_reference(pod),
@@ -115,12 +124,30 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         pod=pod,
         requests=tuple(requests),
         published=published,
-        awaits_devices=any(
-            request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES
-            for request in requests
-        ),
-        may_improve=any(device.may_change for device in unplaced),
+        awaits_devices=any(map(_awaits_devices, requests)),
+        may_improve=any(device.may_change for ground in grounds.values() for device in ground.found.unplaced),
+        grounds=grounds,
     )
+
+
+def _awaits_devices(request: DeploymentRequest) -> bool:
+    return request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES
+
+
+def decided_plan(
+    asked: PodRequests, plans: Mapping[Key, ContainerPlan], *, boot_id: str, node_name: str
+) -> PodPlan | None:
+    """The plan that the pod is to show: the published one itself where nothing changed, or where it gets no other."""
+    if not asked.is_to_be_written:
+        return asked.published
+    plan = PodPlan(
+        generation=1,
+        pod_uid=asked.pod.uid,
+        boot_id=boot_id,
+        node=node_name,
+        containers=tuple((request.container, plans[request.key]) for request in asked.requests),
+    )
+    return next_plan(asked.published, plan)
 
 
 def _ended(pod: Pod, container: Container) -> DeploymentRequest:
@@ -147,8 +174,12 @@ def _reference(pod: Pod) -> PodRef:
     return PodRef(pod.namespace, pod.name, pod.uid, pod.created)
 
 
-def held_by(pod: Pod, boot_id: str) -> PodRequests:
-    """What a pod that gets no new plan (it leaves, say) holds as long as its processes may run there: its pins."""
+def held_by(pod: Pod, boot_id: str, trouble: str = "") -> PodRequests:
+    """What a pod that gets no new plan holds as long as its processes may run there: its pins.
+
+    Args:
+        trouble: why it gets none; empty for one that leaves.
+    """
     published = _published(pod)
     positions = {container.name: position for position, container in enumerate(pod.containers)}
     known = published.containers if published is not None and _is_memory(published, pod, boot_id) else ()
@@ -174,6 +205,7 @@ def held_by(pod: Pod, boot_id: str) -> PodRequests:
         awaits_devices=False,
         may_improve=False,
         is_to_be_written=False,
+        trouble=trouble,
     )
 
 

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..kube.annotations import HOSTFLAG, annotations_of, is_ours, is_planned, next_plan
+from ..kube.annotations import HOSTFLAG, annotations_of, is_planned
 from ..kube.errors import KubeError
 from ..kube.pods import Pod
 from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError
 from ..model.podplan import ContainerPlan, PodPlan
-from ..planning.ledger import NodeRules, plan_node
+from ..planning.ledger import Key, NodeRules, plan_node
 from .auditing import NodeAuditor
-from .containers import NodeState, PodRequests, held_by, requests_of
+from .containers import NodeState, PodRequests, decided_plan, held_by, requests_of
+from .explaining import NodeExplainer, Turn
 from .metrics import AgentMetrics
 from .nodefacts import NodeFacts
-from .planned import DeviceResources
+from .planned import DeviceResources, concerns_us, holds_cpus
 from .podresources import Assignments, PodResourcesClient, PodResourcesError
 from .schedule import RESYNC_SECONDS, Schedule
 from .settling import MaskSettling
@@ -55,6 +56,7 @@ class NodeAgentParts:
     resources: DeviceResources
     rules: NodeRules
     auditor: NodeAuditor
+    explainer: NodeExplainer
     refresh: Callable[[], None]
 
 
@@ -82,7 +84,7 @@ class NodeAgent:
 
     def pod_changed(self, change: PodChange) -> None:
         """Told of every change of the node's pods, from the watch's thread."""
-        is_planned_pod = _concerns_us(change.pod)
+        is_planned_pod = concerns_us(change.pod)
         with self._turn:
             now = self._monotonic()
             if is_planned_pod:
@@ -132,7 +134,7 @@ class NodeAgent:
         2. What the kubelet assigned, and from it what is to be planned.
         3. The ledger.
         4. One patch per pod whose annotations differ.
-        5. Now and then an audit, of all pods.
+        5. What was seen and decided is kept for those who ask why; now and then an audit, of all pods.
         """
         parts = self._parts
         if not parts.watch.is_synced:
@@ -143,14 +145,17 @@ class NodeAgent:
         if began - self._refreshed_at >= REFRESH_SECONDS:
             self._refreshed_at = began
             parts.refresh()
-        pods = [pod for pod in parts.watch.pods() if _concerns_us(pod)]
+        all_pods = parts.watch.pods()
+        pods = [pod for pod in all_pods if concerns_us(pod)]
         state = NodeState(parts.facts.cpus(), parts.facts.boot_id, self._assignments(), parts.resources)
         asked = self._ask(pods, state)
         requests = parts.settling.settle(request for each in asked for request in each.requests)
-        plans: Mapping[tuple[str, str], ContainerPlan] = {}
+        plans: Mapping[Key, ContainerPlan] = {}
+        topology = None
         if requests:
             addresses = {w.address for request in requests for w in request.workers if w.address is not None}
-            plans = plan_node(requests, parts.facts.topology(addresses), parts.rules)
+            topology = parts.facts.topology(addresses)
+            plans = plan_node(requests, topology, parts.rules)
         waiting = frozenset(each.pod.uid for each in asked if each.awaits_devices)
         self._waiting_since = {uid: self._waiting_since.get(uid, began) for uid in waiting}
         parts.metrics.replanned(self._monotonic() - began, plans.values(), len(waiting))
@@ -160,6 +165,9 @@ class NodeAgent:
                 self._clean(pod)
         for each in asked:
             self._publish(each, plans)
+        parts.explainer.look(
+            Turn(all_pods, tuple(asked), plans, topology, state, parts.facts.differences, parts.writer.troubles())
+        )
         parts.auditor.look(parts.watch.pods(), state)
         self._finish_turn(pods, waiting, any(each.may_improve for each in asked))
 
@@ -169,13 +177,13 @@ class NodeAgent:
         One that cannot be understood never stops the others, and keeps what it holds: nobody gets its cores.
         """
         asked = []
-        for pod in filter(_holds_cpus, pods):
+        for pod in filter(holds_cpus, pods):
             try:
                 asked.append(requests_of(pod, self._parts.facts, state))
-            except Exception:  # noqa: BLE001 - whatever one pod holds, the others still need their plans
+            except Exception as error:  # noqa: BLE001 - whatever one pod holds, the others still need their plans
                 self._parts.metrics.replan_failed()
                 _log.exception("a pod cannot be understood and stays as it is pod=%s", pod.key)
-                asked.append(held_by(pod, state.boot_id))
+                asked.append(held_by(pod, state.boot_id, f"{type(error).__name__}: {error}"))
         return asked
 
     def _assignments(self) -> Assignments | None:
@@ -192,20 +200,11 @@ class NodeAgent:
             _log.info("the kubelet answers")
         return assignments
 
-    def _publish(self, asked: PodRequests, plans: Mapping[tuple[str, str], ContainerPlan]) -> None:
-        pod = asked.pod
-        if not asked.is_to_be_written or self._may_still_wait_quietly(asked):
+    def _publish(self, asked: PodRequests, plans: Mapping[Key, ContainerPlan]) -> None:
+        pod, parts = asked.pod, self._parts
+        plan = decided_plan(asked, plans, boot_id=parts.facts.boot_id, node_name=parts.node_name)
+        if plan is None or not asked.is_to_be_written or self._may_still_wait_quietly(asked):
             return
-        plan = next_plan(
-            asked.published,
-            PodPlan(
-                generation=1,
-                pod_uid=pod.uid,
-                boot_id=self._parts.facts.boot_id,
-                node=self._parts.node_name,
-                containers=tuple((request.container, plans[request.key]) for request in asked.requests),
-            ),
-        )
         wanted = annotations_of(plan)
         verdict = hostflag_annotation(pod, self._parts.facts.boot_id)
         if verdict is not None:
@@ -284,15 +283,3 @@ def _log_written(pod: Pod, plan: PodPlan, *, is_new: bool) -> None:
             container.reason,
             container.why,
         )
-
-
-def _concerns_us(pod: Pod) -> bool:
-    """Whether the pod asks for a plan or carries anything of ours."""
-    return is_planned(pod.annotations) or pod.managed_label is not None or any(map(is_ours, pod.annotations))
-
-
-def _holds_cpus(pod: Pod) -> bool:
-    """Whether the pod takes part in the ledger: it asks, has not ended, and does not leave before it was planned."""
-    if not is_planned(pod.annotations) or pod.is_ended:
-        return False
-    return not pod.is_deleting or any(map(is_ours, pod.annotations))

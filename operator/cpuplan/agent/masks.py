@@ -15,6 +15,7 @@ the pod; before the first run `limits.cpu` of the container and of the pod.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from ..host.podcgroups import ContainerCgroup
 from ..kube.pods import Container, Pod
@@ -48,12 +49,36 @@ class NodeCpus:
         return online - self.isolated - self.reserved or online
 
 
+class Origin(Enum):
+    """Which of the sources above knew."""
+
+    EXCLUSIVE = "exclusive"
+    CGROUP = "cgroup"
+    PLAN = "plan"
+    POD = "pod"
+    """The pod-level allocation for a mask, `limits.cpu` for a quota."""
+    SHARED_POOL = "shared pool"
+
+
 @dataclass(frozen=True, slots=True)
 class CpuGrant:
-    """A container's mask and quota."""
+    """A container's mask and quota, and where they come from.
+
+    Attributes:
+        mask: CPUs that a plan may use.
+        quota: the tightest CPU limit in CPUs, None without one.
+        granted: the CPUs as the source has them, before offline, isolated and reserved ones are taken out.
+        mask_origin: the source of the mask.
+        quota_origin: the source of the quota.
+        cgroup: of the running container; None where it does not run or is not found.
+    """
 
     mask: frozenset[int]
     quota: float | None
+    granted: frozenset[int]
+    mask_origin: Origin
+    quota_origin: Origin
+    cgroup: ContainerCgroup | None = None
 
 
 def cpu_grant(
@@ -74,15 +99,19 @@ def cpu_grant(
     """
     own = None if assignment is None else assignment.containers.get(container.name)
     if own is not None and own.cpu_ids:
-        return CpuGrant(node.plannable(own.cpu_ids), None)
+        mask = node.plannable(own.cpu_ids)
+        return CpuGrant(mask, None, own.cpu_ids, Origin.EXCLUSIVE, Origin.EXCLUSIVE, cgroup)
+    pool = _pod_pool(assignment)
+    cpus, origin = (pool, Origin.POD) if pool else (node.shared_pool, Origin.SHARED_POOL)
     if cgroup is not None:
-        cpus = cgroup.cpuset or _pod_pool(assignment) or node.shared_pool
-        return CpuGrant(node.plannable(cpus), cgroup.quota)
+        if cgroup.cpuset:
+            cpus, origin = cgroup.cpuset, Origin.CGROUP
+        return CpuGrant(node.plannable(cpus), cgroup.quota, cpus, origin, Origin.CGROUP, cgroup)
     if previous is not None and previous.mask and _has_run(container):
-        return CpuGrant(previous.mask & node.online, previous.quota)
+        mask = previous.mask & node.online
+        return CpuGrant(mask, previous.quota, previous.mask, Origin.PLAN, Origin.PLAN)
     limits = [limit for limit in (container.cpu_limit, pod.cpu_limit) if limit is not None]
-    cpus = _pod_pool(assignment) or node.shared_pool
-    return CpuGrant(node.plannable(cpus), min(limits, default=None))
+    return CpuGrant(node.plannable(cpus), min(limits, default=None), cpus, origin, Origin.POD)
 
 
 def _has_run(container: Container) -> bool:

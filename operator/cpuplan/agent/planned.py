@@ -1,11 +1,11 @@
-"""Which containers of a pod are planned, and which devices each should have: read from its spec alone."""
+"""Which pods and containers are planned, and which devices each should have: read from the pod alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kube.annotations import CONTAINER
+from ..kube.annotations import CONTAINER, is_ours, is_planned
 from ..kube.pods import Container, ContainerKind, Pod
 from ..model import reasons
 from ..model.request import Refusal
@@ -19,6 +19,18 @@ DEFAULT_DEVICE_RESOURCES = (
     "gpu.intel.com/xe",
 )
 """Extended resources that make a container a GPU container; the chart's `deviceResources` says the same."""
+
+
+def concerns_us(pod: Pod) -> bool:
+    """Whether the pod asks for a plan or carries anything of ours."""
+    return is_planned(pod.annotations) or pod.managed_label is not None or any(map(is_ours, pod.annotations))
+
+
+def holds_cpus(pod: Pod) -> bool:
+    """Whether the pod takes part in the ledger: it asks, has not ended, and does not leave before it was planned."""
+    if not is_planned(pod.annotations) or pod.is_ended:
+        return False
+    return not pod.is_deleting or any(map(is_ours, pod.annotations))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ from ..kube.errors import KubeConfigError, KubeError
 from ..kube.podwatch import PodChange, PodWatch
 from ..model.errors import HostReadError, OverrideError
 from ..planning.ledger import NodeRules
-from ..process.endpoints import Answers, ListenError, served
+from ..process.endpoints import Answers, Document, ListenError, Query, served
 from ..process.flags import EXIT_MISCONFIGURED
 from .auditing import AuditMetrics, NodeAuditor
 from .claims import ClaimReader
+from .explaining import NodeExplainer
 from .loop import NodeAgent, NodeAgentParts
 from .metrics import AgentMetrics
 from .nodefacts import NodeFacts, OverrideFile
@@ -33,6 +34,9 @@ from .writing import PodWriter
 
 AUDIT_PATH = "/audit"
 """Where the node's last audit is served, beside the metrics."""
+
+EXPLAIN_PATH = "/explain"
+"""Where it is served why a pod's plan is what it is."""
 
 STOP_SECONDS = 8.0
 """How long the threads may take to end after SIGTERM: a write in flight ends, a new one is not begun."""
@@ -49,6 +53,7 @@ class Assembled:
     kubelet: PodResourcesClient
     metrics: AgentMetrics
     auditor: NodeAuditor
+    explainer: NodeExplainer
 
 
 def assemble(
@@ -90,6 +95,8 @@ def assemble(
         claims.keep_allocations_of(frozenset(pod.uid for pod in watch.pods()))
 
     auditor = NodeAuditor(settings.node_name, facts, AuditMetrics(metrics.registry), monotonic=monotonic)
+
+    explainer = NodeExplainer(settings.node_name, settings.root, placed_by=facts.placed_by, monotonic=monotonic)
     parts = NodeAgentParts(
         node_name=settings.node_name,
         watch=watch,
@@ -100,11 +107,12 @@ def assemble(
         settling=MaskSettling(settings.settle_seconds, monotonic=monotonic),
         resources=DeviceResources(settings.device_resources),
         auditor=auditor,
+        explainer=explainer,
         rules=NodeRules(is_pinnable=PINNABLE, most_pinned_per_pod=settings.most_pinned_per_pod),
         refresh=refresh,
     )
     agents.append(NodeAgent(parts, resync_seconds=settings.resync_seconds, monotonic=monotonic))
-    return Assembled(agents[0], watch, kubelet, metrics, auditor)
+    return Assembled(agents[0], watch, kubelet, metrics, auditor, explainer)
 
 
 def _facts(settings: AgentSettings, claims: ClaimReader) -> NodeFacts:
@@ -122,6 +130,20 @@ def _facts(settings: AgentSettings, claims: ClaimReader) -> NodeFacts:
     return facts
 
 
+def documents_of(settings: AgentSettings, assembled: Assembled) -> dict[str, Document]:
+    """What is served beside the metrics, as far as the administrator lets it be."""
+
+    def explanation(query: Query) -> str:
+        return assembled.explainer.document(query, trouble=assembled.agent.trouble_ready())
+
+    documents: dict[str, Document] = {}
+    if settings.is_audit_served:
+        documents[AUDIT_PATH] = lambda _query: assembled.auditor.document()
+    if settings.is_explanation_served:
+        documents[EXPLAIN_PATH] = explanation
+    return documents
+
+
 def run_agent(settings: AgentSettings) -> int:
     """Runs the agent until SIGTERM or SIGINT; the exit code."""
     stopping = threading.Event()
@@ -131,8 +153,9 @@ def run_agent(settings: AgentSettings) -> int:
         connection = connect(settings.kubeconfig)
         assembled = assemble(settings, connection)
         agent = assembled.agent
-        documents = {AUDIT_PATH: assembled.auditor.document} if settings.is_audit_served else {}
-        answers = Answers(assembled.metrics.registry, agent.trouble_alive, agent.trouble_ready, documents)
+        answers = Answers(
+            assembled.metrics.registry, agent.trouble_alive, agent.trouble_ready, documents_of(settings, assembled)
+        )
         with served(settings.metrics_address, answers) as port:
             _log.info("agent starts api=%s port=%d %s", connection.base_url, port, settings.as_log())
             _work(assembled, stopping)

@@ -27,6 +27,7 @@ class AgentSettings:
         nvml_library: NVML's shared library, asked where NVIDIA's files do not tell; None: it is not asked.
         topology_override: file that says where GPUs are; None: sysfs alone does.
         is_audit_served: /audit answers, to whoever reaches the metrics.
+        is_explanation_served: /explain does.
     """
 
     node_name: str
@@ -44,6 +45,7 @@ class AgentSettings:
     settle_seconds: float
     start_jitter_seconds: float
     is_audit_served: bool
+    is_explanation_served: bool
 
     def as_log(self) -> str:
         """All settings as key=value."""
@@ -74,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str
     add("settle-seconds", "10", "how long a changed mask must last before pins follow it", type=seconds_from(0))
     add("start-jitter-seconds", "2", "the first list of pods comes after a random part of this", type=seconds_from(0))
     add("audit", "on", "on serves /audit beside the metrics: the node's GPU containers by name", choices=("on", "off"))
+    add("explain", "on", "on serves /explain there: why a pod's CPUs are what they are", choices=("on", "off"))
 
 
 def settings_from(arguments: argparse.Namespace) -> AgentSettings:
@@ -100,6 +103,7 @@ def settings_from(arguments: argparse.Namespace) -> AgentSettings:
         settle_seconds=arguments.settle_seconds,
         start_jitter_seconds=arguments.start_jitter_seconds,
         is_audit_served=arguments.audit == "on",
+        is_explanation_served=arguments.explain == "on",
     )
     for flag, folder in (("--proc-root", settings.root.proc), ("--cgroup-root", settings.root.cgroup)):
         if not os.access(folder, os.R_OK | os.X_OK):

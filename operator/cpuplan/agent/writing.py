@@ -49,10 +49,11 @@ def patch_of(pod: Pod, wanted: Mapping[str, str] | None) -> JsonObject | None:
 
 @dataclass(slots=True)
 class _Held:
-    """A pod whose last patch did not succeed: not tried again before `due`."""
+    """A pod whose last patch did not succeed, and why: not tried again before `due`."""
 
     due: float
     backoff: Backoff
+    why: str = ""
 
 
 class PodWriter:
@@ -103,6 +104,10 @@ class PodWriter:
         """Forgets the failures of pods that are gone."""
         self._held = {uid: held for uid, held in self._held.items() if uid in uids}
 
+    def troubles(self) -> dict[str, str]:
+        """By UID, why the last patch of a pod did not succeed."""
+        return {uid: held.why for uid, held in self._held.items()}
+
     @property
     def due_seconds(self) -> float | None:
         """After how long the first held pod may be tried again; None when none is held."""
@@ -115,6 +120,7 @@ class PodWriter:
         held = self._held.setdefault(pod.uid, _Held(0.0, Backoff(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)))
         delay = held.backoff.next_seconds()
         held.due = self._monotonic() + delay
+        held.why = str(error)
         result = _result(error)
         if result == FAILED:
             self._api_due = self._monotonic() + self._api_backoff.next_seconds()

@@ -5,6 +5,7 @@ A process whose work hangs must still be able to say so.
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -29,6 +30,24 @@ Trouble = Callable[[], str]
 """Says what is wrong; empty when nothing is."""
 
 
+Query = Mapping[str, str]
+"""The parameters of a request by their names; of several of one name the last."""
+
+Document = Callable[[Query], str]
+"""Gives the JSON text for a request, empty while there is none yet; raises QueryError for what it cannot answer."""
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+
+MOST_PARAMETERS = 16
+"""In one query: no document has as many, and splitting more only costs time."""
+
+_log = logging.getLogger(__name__)
+
+
+class QueryError(ValueError):
+    """The parameters are not what the document needs; the text says what it does."""
+
+
 class ListenError(OSError):
     """The address is in use, or not of this host; the text is one sentence for people."""
 
@@ -40,13 +59,13 @@ class Answers:
     Attributes:
         liveness: what a restart would cure.
         readiness: why the process does not do its work yet.
-        documents: further paths, and who gives the JSON text for each (empty: there is none yet).
+        documents: further paths, and who gives the JSON text for each.
     """
 
     registry: CollectorRegistry
     liveness: Trouble
     readiness: Trouble
-    documents: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    documents: Mapping[str, Document] = field(default_factory=dict)
 
 
 @contextmanager
@@ -75,6 +94,25 @@ def served(address: Address, answers: Answers) -> Iterator[int]:
         thread.join()
 
 
+def _document(document: Document, query: str) -> tuple[HTTPStatus, bytes, str]:
+    """Status, body and content type of the answer with a document."""
+    try:
+        parameters = dict(parse_qsl(query, max_num_fields=MOST_PARAMETERS))
+    except ValueError:
+        return HTTPStatus.BAD_REQUEST, f"a query has at most {MOST_PARAMETERS} parameters\n".encode(), PLAIN_TEXT
+    try:
+        text = document(parameters)
+    except QueryError as error:
+        return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), PLAIN_TEXT
+    except Exception:  # noqa: BLE001 - the asker is told, and the process goes on
+        _log.exception("a document cannot be made")
+        why = b"the document cannot be made; the log of this process says why\n"
+        return HTTPStatus.INTERNAL_SERVER_ERROR, why, PLAIN_TEXT
+    if not text:
+        return HTTPStatus.SERVICE_UNAVAILABLE, b"not there yet\n", PLAIN_TEXT
+    return HTTPStatus.OK, f"{text}\n".encode(), "application/json"
+
+
 def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
     paths = ("/metrics", "/healthz", "/readyz", *answers.documents)
 
@@ -84,7 +122,7 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            path = urlsplit(self.path).path
+            path, query = urlsplit(self.path).path, urlsplit(self.path).query
             if path == "/metrics":
                 encoder, content_type = choose_encoder(self.headers.get("Accept", ""))
                 self._send(HTTPStatus.OK, encoder(answers.registry), content_type)
@@ -93,14 +131,11 @@ def _handler(answers: Answers) -> type[BaseHTTPRequestHandler]:
                 status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
                 self._send(status, f"{trouble or 'ok'}\n".encode())
             elif path in answers.documents:
-                if document := answers.documents[path]():
-                    self._send(HTTPStatus.OK, f"{document}\n".encode(), "application/json")
-                else:
-                    self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"not there yet\n")
+                self._send(*_document(answers.documents[path], query))
             else:
                 self._send(HTTPStatus.NOT_FOUND, f"there are {', '.join(paths[:-1])} and {paths[-1]}\n".encode())
 
-        def _send(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
+        def _send(self, status: HTTPStatus, body: bytes, content_type: str = PLAIN_TEXT) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
             self.send_header("Content-Length", str(len(body)))
