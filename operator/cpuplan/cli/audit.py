@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..planning.audit import Audited
+from .agents import AGENT_NAMESPACE
 from .auditsource import NodeAudit, read_agents, read_local, read_urls
 from .errors import FAILED, WRONG_USAGE, CliError
 from .output import Block, Facts, Table, print_blocks
@@ -25,7 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     source.add_argument("--local", action="store_true", help="this machine's processes with GPUs instead")
     parser.add_argument(
-        "--agent-namespace", default="cpuplan", metavar="NAME", help="of the release (default: cpuplan)"
+        "--agent-namespace",
+        default=AGENT_NAMESPACE,
+        metavar="NAME",
+        help=f"of the release (default: {AGENT_NAMESPACE})",
     )
     parser.add_argument("--node", metavar="NAME", help="only this node")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="only pods of this namespace")

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,28 +15,20 @@ from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..host.threads import read_allowed_cpus
 from ..kube.errors import KubeError
-from ..kube.paths import pods_path
 from ..model.pools import visible_pools
 from ..model.request import WorkerDevice
 from ..planning.audit import AUDIT_VERSION, Audited, GpuUser, audit
+from .agents import Agent, NoAnswerError, agents_of, ask_agent, ask_url
 from .errors import CliError
 from .podsource import default_kubeconfig
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
 
-AGENT_SELECTOR = "app.kubernetes.io/name=cpuplan,app.kubernetes.io/component=agent"
-"""The chart's labels of the agents' pods."""
-
-DEFAULT_PORT = 9465
 AUDIT_PATH = "audit"
 
 AT_ONCE = 8
 """Agents asked at the same time."""
-
-LIMIT_SECONDS = 10.0
-MOST_BYTES = 8 << 20
-"""An audit has some 500 bytes per container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +60,14 @@ def read_agents(kubeconfig: Path | None, agent_namespace: str, node: str | None)
     try:
         connection = connect(kubeconfig or default_kubeconfig(), connection_count=AT_ONCE)
         client = KubeClient(connection, user_agent="cpuplan-audit", retries=default_retries().new(total=1))
-        fields = f"spec.nodeName={node}" if node else ""
-        agents = client.list_objects(
-            pods_path(agent_namespace), field_selector=fields, label_selector=AGENT_SELECTOR
-        ).items
+        agents = agents_of(client, agent_namespace, node)
     except KubeError as error:
         raise CliError(str(error)) from error
     if not agents:
         where = f"on node {node}" if node else f"in namespace {agent_namespace}"
         raise CliError(f"there is no cpuplan agent {where}; name the release's namespace with --agent-namespace")
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda agent: _ask_agent(client, agent_namespace, agent), agents))
+        return list(pool.map(lambda agent: _ask_agent(client, agent), agents))
 
 
 def read_urls(urls: Sequence[str]) -> list[NodeAudit]:
@@ -103,37 +88,22 @@ def read_local(root: HostRoot) -> tuple[list[NodeAudit], int]:
     return [NodeAudit("this machine", 0.0, audited)], found.hidden_count
 
 
-def _ask_agent(client: KubeClient, namespace: str, agent: Mapping[str, Any]) -> NodeAudit:
-    node = str((agent.get("spec") or {}).get("nodeName") or "no node yet")
-    name = str(agent["metadata"]["name"])
-    path = f"{pods_path(namespace)}/{name}:{_port(agent)}/proxy/{AUDIT_PATH}"
+def _ask_agent(client: KubeClient, agent: Agent) -> NodeAudit:
     try:
-        return parse_audit(client.get(path))
+        return parse_audit(ask_agent(client, agent, AUDIT_PATH))
     except (KubeError, CliError) as error:
-        return NodeAudit(node, 0.0, (), f"the agent {name} cannot be asked: {error}")
-
-
-def _port(agent: Mapping[str, Any]) -> int:
-    """The port that the agent's pod names `metrics`."""
-    containers = (agent.get("spec") or {}).get("containers") or ()
-    ports = [port for container in containers for port in container.get("ports") or ()]
-    return next((int(port["containerPort"]) for port in ports if port.get("name") == "metrics"), DEFAULT_PORT)
+        return NodeAudit(agent.node or "no node yet", 0.0, (), f"the agent {agent.name} cannot be asked: {error}")
 
 
 def _ask_url(url: str) -> NodeAudit:
-    if not url.startswith(("http://", "https://")):
-        raise CliError(f"{url!r} is no URL of an agent; expected such as http://10.0.0.7:{DEFAULT_PORT}/{AUDIT_PATH}")
     try:
-        with urllib.request.urlopen(url, timeout=LIMIT_SECONDS) as answer:  # noqa: S310 - http(s), checked above
-            content = answer.read(MOST_BYTES)
-        return parse_audit(json.loads(content))
-    except urllib.error.HTTPError as error:
-        with error:
-            why = error.read(200).decode("utf-8", "replace").strip() or error.reason
-        return NodeAudit(url, 0.0, (), f"{url} was answered with {error.code}: {why}")
-    except (OSError, HTTPException, ValueError, RecursionError, CliError) as error:
-        why = " ".join(str(getattr(error, "reason", error)).split())
-        return NodeAudit(url, 0.0, (), f"{url} cannot be read: {why}")
+        answer = ask_url(url, AUDIT_PATH)
+    except NoAnswerError as error:
+        return NodeAudit(url, 0.0, (), str(error))
+    try:
+        return parse_audit(answer)
+    except CliError as error:
+        return NodeAudit(url, 0.0, (), f"{url} cannot be read: {error}")
 
 
 def parse_audit(document: Any) -> NodeAudit:

@@ -71,9 +71,15 @@ class KubeClient:
         """Where the API server is, for messages."""
         return self._connection.base_url
 
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
-        """The object (or list) at `path`."""
-        return self._exchange("GET", path, query=query)
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
+    ) -> JsonObject:
+        """The object (or list) at `path`; `read_timeout_seconds` is the longest silence."""
+        return self._exchange("GET", path, query=query, read_timeout_seconds=read_timeout_seconds)
 
     def create(self, path: str, body: JsonObject) -> JsonObject:
         """The object as created in the collection at `path`."""
