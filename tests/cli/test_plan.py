@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cpuplan.host.root import HostRoot
+from cpuplan.model.cpulist import parse_cpu_list
 from cpuplan.model.plan import CpuPlan
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf
@@ -89,6 +90,51 @@ def test_a_device_that_sysfs_does_not_know_is_said(cpuplan: Command, server: Hos
     assert answer.facts["unknown device"] == (
         "0000:ff:00.0: there is no such device here, cpuplan show lists those that are; "
         "its worker is planned on the whole mask"
+    )
+
+
+@pytest.mark.parametrize("mask", [[], ["--mask", "0-2,4-7,16-23"]], ids=["of the tree", "of the command line"])
+def test_isolated_cpus_are_left_out_and_named_as_the_agent_does(
+    cpuplan: Command, own_machine: TreeOf, mask: list[str]
+) -> None:
+    words = ["plan", "--device", "17:00.0", "--sysfs-root", own_machine("worn-server").sys, *mask]
+
+    answer = cpuplan(*words)
+
+    assert answer.facts["left out"] == (
+        "CPUs 4-5,20-21 of the mask are isolated from the scheduler, so no plan uses them"
+    )
+    shown = cpuplan(*words, "--why", "-o", "json").document
+    assert parse_cpu_list(shown["mask"]).isdisjoint({4, 5, 20, 21})
+    assert shown["isolated"] == "4-5,20-21"
+    assert shown["reasons"][0] == {
+        "topic": "input",
+        "text": answer.facts["left out"],
+        "sources": [{"file": "/sys/devices/system/cpu/isolated", "value": "4-5,20-21"}],
+    }
+
+
+def test_a_setting_that_is_isolated_is_refused_with_the_reason(cpuplan: Command, own_machine: TreeOf) -> None:
+    words = ["plan", "--setting", "4", "--device", "-", "--sysfs-root", own_machine("worn-server").sys]
+
+    answer = cpuplan(*words)
+
+    assert answer.exit_code == 1
+    assert answer.sentence == (
+        "cpuplan plan: step_thread_core 4: CPU 4 is outside the mask (0-2,6-19,22-23,25-31); choose a CPU of the mask, "
+        "or auto; CPUs 4-5,20-21 of the mask are isolated from the scheduler, so no plan uses them"
+    )
+    assert "input     CPUs 4-5,20-21 of the mask are isolated" in cpuplan(*words, "--why").output
+
+
+def test_a_mask_of_isolated_cpus_alone_is_planned_on(cpuplan: Command, own_machine: TreeOf) -> None:
+    words = ["--setting", "4", "--device", "-", "--sysfs-root", own_machine("worn-server").sys]
+
+    answer = cpuplan("plan", *words, "--mask", "4-5,20-21")
+
+    assert (answer.facts["pinned"], answer.facts["result CPU"]) == ("4-5,20", "5")
+    assert answer.facts["left out"] == (
+        "every CPU of the mask (4-5,20-21) is isolated from the scheduler, so they are planned on"
     )
 
 

@@ -82,6 +82,18 @@ def test_isolated_cpus_and_what_is_wrong_with_a_machine_are_said(cpuplan: Comman
     assert "isolated" in cpuplan("show", "--sysfs-root", own_machine("worn-server").sys).facts
 
 
+def test_isolated_cpus_of_the_mask_are_not_counted_as_usable(cpuplan: Command, own_machine: TreeOf) -> None:
+    root = own_machine("worn-server")
+
+    facts = cpuplan("show", "--sysfs-root", root.sys).facts
+    shown = cpuplan("show", "--why", "--sysfs-root", root.sys, "-o", "json").document
+
+    assert facts["left out"] == "CPUs 4-5,20-21 of the mask are isolated from the scheduler, so no plan uses them"
+    assert facts["usable"] == "26 of 26 CPUs at once"
+    assert (shown["plannable"], shown["usable"]) == ("0-2,6-19,22-23,25-31", 26)
+    assert [one["stepCpus"] for one in shown["reasons"]] == ["0,16", "8"]
+
+
 def test_why_names_file_and_value_of_every_fact(cpuplan: Command, server: HostRoot) -> None:
     answer = cpuplan("show", "--why", "--sysfs-root", server.sys)
 

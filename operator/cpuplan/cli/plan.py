@@ -11,7 +11,6 @@ from typing import Any
 
 from ..host.affinity import PINNABLE
 from ..host.root import HostRoot
-from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
@@ -24,9 +23,10 @@ from ..planning.explain import Decision, Sentence, explain
 from ..planning.setting import AUTO
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
+from .machine import PlannableMask, read_machine
 from .output import Block, Facts, Table, print_blocks
 from .reasons import reasons_document, reasons_table
-from .roots import add_root_arguments, chosen_root, effective_mask, read_allowance
+from .roots import add_root_arguments
 from .vendors import DISPLAY_VENDORS
 
 _NO_DEVICE = "-"
@@ -58,12 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Prints the plan; returns 0, also where nothing could be pinned."""
-    root = chosen_root(namespace)
     addresses = worker_addresses(namespace.devices, namespace.workers)
-    topology = read_topology(root, addresses)
-    allowance = read_allowance(root)
-    mask = _given_mask(namespace.mask, topology) or effective_mask(topology, allowance)
-    quota = allowance.limit.quota if namespace.quota is None else namespace.quota
+    machine = read_machine(namespace, addresses)
+    topology = machine.topology
+    plannable = machine.plannable(_given_mask(namespace.mask, topology) or machine.allowed)
+    mask = plannable.cpus
+    quota = machine.allowance.limit.quota if namespace.quota is None else namespace.quota
     quota = None if quota == math.inf else quota
     gpus = topology.gpus_like(addresses)
     try:
@@ -73,21 +73,25 @@ def run(namespace: argparse.Namespace) -> int:
             mask=mask,
             usable=usable_count(len(mask), quota),
             geometry=Geometry(gpus, topology.siblings_of),
-            is_pinnable=PINNABLE or root != HostRoot(),
+            is_pinnable=PINNABLE or machine.root != HostRoot(),
         )
     except CpuPlanError as error:
         if namespace.why and namespace.output == "table":
             refused = Decision.of_error(namespace.setting, addresses, mask, quota, error)
-            print_blocks([reasons_table("Reasons", explain(refused, topology))])
-        raise
+            print_blocks([reasons_table("Reasons", (*plannable.sentences, *explain(refused, topology)))])
+        if plannable.note is None:
+            raise
+        raise CpuPlanError(f"{error}; {plannable.note}", reason=error.reason) from error
+    decision = Decision.of_plan(namespace.setting, addresses, plan, quota)
     made = _Made(
         plan,
         addresses,
         quota,
+        plannable,
         [address for address in addresses if address is not None and topology.function(address) is None],
         _advice(addresses, namespace.setting, topology),
         judge_topology(topology, gpus),
-        explain(Decision.of_plan(namespace.setting, addresses, plan, quota), topology) if namespace.why else (),
+        (*plannable.sentences, *explain(decision, topology)) if namespace.why else (),
     )
     if namespace.output == "json":
         print(json.dumps(_document(made), indent=2))
@@ -103,6 +107,7 @@ class _Made:
     plan: CpuPlan
     addresses: list[str | None]
     quota: float | None
+    plannable: PlannableMask
     unknown: list[str]
     advice: str | None
     confidence: Confidence
@@ -190,6 +195,7 @@ def _document(made: _Made) -> dict[str, Any]:
         "addresses": made.addresses,
         "unknownDevices": made.unknown,
         "quota": made.quota,
+        "isolated": format_cpu_list(made.plannable.isolated),
         "pinned": format_cpu_list(plan.pinned),
         "poolCpus": format_cpu_list(plan.mask - plan.pinned),
         "pools": {
@@ -212,6 +218,7 @@ def _blocks(made: _Made) -> list[Block]:
         ("reason", plan.reason),
         ("why", plan.why),
         ("mask", f"{format_cpu_list(plan.mask)} ({len(plan.mask)} CPUs)"),
+        *([] if made.plannable.note is None else [("left out", made.plannable.note)]),
         ("quota", "none" if made.quota is None else counted(made.quota, "CPU")),
         ("usable", f"{counted(plan.usable, 'CPU')} at once"),
         ("pinned", format_cpu_list(plan.pinned) or "none"),

@@ -10,7 +10,6 @@ from ..host.affinity import process_mask
 from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset
 from ..host.root import HostRoot
 from ..host.threads import read_allowed_cpus
-from ..model.topology import HostTopology
 
 
 def add_root_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,8 +75,3 @@ def read_allowance(root: HostRoot) -> Allowance:
         cpuset=cgroup_cpuset(root.cgroup, memberships, mountinfo=mounts),
         limit=cgroup_cpu_limit(root.cgroup, memberships, mountinfo=mounts),
     )
-
-
-def effective_mask(topology: HostTopology, allowance: Allowance) -> frozenset[int]:
-    """The CPUs that may be planned with: the mask, else the cpuset, else every online CPU."""
-    return allowance.mask or allowance.cpuset or topology.online

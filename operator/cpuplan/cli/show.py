@@ -7,15 +7,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list
 from ..model.plan import CpuPlan, StepCpus, usable_count
 from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
+from .machine import Machine, read_machine
 from .output import Block, Facts, Table, print_blocks
-from .roots import Allowance, add_root_arguments, chosen_root, effective_mask, read_allowance
+from .roots import add_root_arguments
 from .sources import facts_table, machine_facts
 from .vendors import DISPLAY_VENDORS, vendor_name
 
@@ -29,18 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Prints the machine; returns 0."""
-    root = chosen_root(namespace)
-    topology = read_topology(root)
-    allowance = read_allowance(root)
-    confidence = judge_topology(topology)
-    alone = _alone_on_each_device(topology, effective_mask(topology, allowance)) if namespace.why else ()
-    facts = machine_facts(root, topology, allowance) if namespace.why else ()
+    machine = read_machine(namespace)
+    confidence = judge_topology(machine.topology)
+    alone = _alone_on_each_device(machine) if namespace.why else ()
+    facts = machine_facts(machine) if namespace.why else ()
     if namespace.output == "json":
-        document = machine_document(topology, allowance, confidence)
+        document = machine_document(machine, confidence)
         document |= {"reasons": [one.to_document() for one in alone], "sources": [fact.to_document() for fact in facts]}
         print(json.dumps(document, indent=2))
         return 0
-    blocks = _blocks(topology, allowance, confidence)
+    blocks = _blocks(machine, confidence)
     if namespace.why:
         blocks += [_alone_table(alone), facts_table(facts)]
     print_blocks(blocks)
@@ -75,9 +73,10 @@ class _Alone:
         }
 
 
-def machine_document(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> dict[str, Any]:
+def machine_document(machine: Machine, confidence: Confidence) -> dict[str, Any]:
     """The machine as the JSON object that `-o json` prints; unknown is null."""
-    mask = effective_mask(topology, allowance)
+    topology, allowance = machine.topology, machine.allowance
+    plannable = machine.plannable(machine.allowed).cpus
     limit = allowance.limit
     return {
         "online": format_cpu_list(topology.online),
@@ -101,7 +100,8 @@ def machine_document(topology: HostTopology, allowance: Allowance, confidence: C
         "cpuset": None if allowance.cpuset is None else format_cpu_list(allowance.cpuset),
         "quota": limit.quota,
         "quotaSetBy": None if limit.folder is None else str(limit.folder),
-        "usable": usable_count(len(mask), limit.quota),
+        "plannable": format_cpu_list(plannable),
+        "usable": usable_count(len(plannable), limit.quota),
         "confidence": {
             "level": str(confidence.level),
             "findings": [{"test": f.test, "sentence": f.sentence} for f in confidence.findings],
@@ -109,12 +109,13 @@ def machine_document(topology: HostTopology, allowance: Allowance, confidence: C
     }
 
 
-def _blocks(topology: HostTopology, allowance: Allowance, confidence: Confidence) -> list[Block]:
+def _blocks(machine: Machine, confidence: Confidence) -> list[Block]:
+    topology = machine.topology
     cores = cores_of(topology.online, topology.siblings_of)
     facts = [
         ("CPUs", f"{len(topology.online)} online ({format_cpu_list(topology.online)}) on {len(cores)} cores"),
         *([("isolated", format_cpu_list(topology.isolated))] if topology.isolated else []),
-        *allowance_facts(topology, allowance),
+        *_allowance_facts(machine),
         ("confidence", str(confidence.level)),
     ]
     blocks: list[Block] = [Facts("", tuple(facts))]
@@ -127,16 +128,18 @@ def _blocks(topology: HostTopology, allowance: Allowance, confidence: Confidence
     return blocks
 
 
-def allowance_facts(topology: HostTopology, allowance: Allowance) -> list[tuple[str, str]]:
+def _allowance_facts(machine: Machine) -> list[tuple[str, str]]:
     """Mask, cpuset, quota and usable CPUs as lines of text."""
-    mask, limit = effective_mask(topology, allowance), allowance.limit
+    allowance, limit = machine.allowance, machine.allowance.limit
+    plannable = machine.plannable(machine.allowed)
+    usable = usable_count(len(plannable.cpus), limit.quota)
     quota = "none" if limit.quota is None else f"{limit.quota:g} CPUs, set by {limit.folder}"
-    usable = usable_count(len(mask), limit.quota)
     return [
         ("mask", "unknown" if allowance.mask is None else _counted(allowance.mask)),
         ("cpuset", "unknown" if allowance.cpuset is None else _counted(allowance.cpuset)),
+        *([] if plannable.note is None else [("left out", plannable.note)]),
         ("quota", quota),
-        ("usable", f"{usable} of {len(mask)} CPUs at once"),
+        ("usable", f"{usable} of {len(plannable.cpus)} CPUs at once"),
     ]
 
 
@@ -166,7 +169,8 @@ def _device_row(gpu: PciFunction) -> tuple[str, ...]:
     return (gpu.address, vendor_name(gpu.vendor), gpu.device_class, node, local)
 
 
-def _alone_on_each_device(topology: HostTopology, mask: frozenset[int]) -> tuple[_Alone, ...]:
+def _alone_on_each_device(machine: Machine) -> tuple[_Alone, ...]:
+    topology, mask = machine.topology, machine.plannable(machine.allowed).cpus
     alone = []
     for function in topology.functions:
         if function.vendor not in DISPLAY_VENDORS:

@@ -13,6 +13,7 @@ from ..model.cpulist import parse_cpu_list
 from ..model.source import Source
 from ..model.topology import HostTopology
 from ..planning.cores import cores_of
+from .machine import Machine
 from .output import Table
 from .roots import Allowance
 
@@ -45,15 +46,16 @@ class Fact:
         return {"fact": self.name} | self.source.to_document()
 
 
-def machine_facts(root: HostRoot, topology: HostTopology, allowance: Allowance) -> tuple[Fact, ...]:
+def machine_facts(machine: Machine) -> tuple[Fact, ...]:
     """Every fact of a file that `cpuplan show` prints, or concludes something from."""
+    root, topology = machine.root, machine.topology
     return (
         _list("online CPUs", root.cpu_folder / "online"),
         _list("isolated CPUs", root.cpu_folder / "isolated"),
         *_core_facts(root, topology),
         *_node_facts(root, topology),
         *_device_facts(root, topology),
-        *_allowance_facts(root, allowance),
+        *_allowance_facts(root, machine.allowance),
     )
 
 
