@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +13,8 @@ import pytest
 from cpuplan.host.affinity import process_mask
 from cpuplan.host.root import HostRoot
 from cpuplan.model import reasons
-from cpuplan.model.podplan import PodPlan
+from cpuplan.model.cpulist import parse_cpu_list
+from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
 from tests.cli.answers import Answer
 from tests.inprocess.threads import waiting_thread
 from tests.machines import write_machine
@@ -72,6 +74,29 @@ def test_an_applied_plan_is_told_with_every_threads_place(container: Container, 
         ["7", "pool", "1-54,57-111", "2", "pool-1,", "pool-2"],
         ["8", "step", "of", "worker", "1", "56,168", "1", "main"],
     ]
+
+
+@pytest.mark.parametrize(("cpus", "exit_code"), [("0-7", 0), ("2-7", 0), ("0-8", 1)])
+def test_unpinned_threads_run_on_withheld_cpus_and_a_plan_is_applied_all_the_same(
+    container: Container, verify: Command, volume: PodVolume, cpus: str, exit_code: int
+) -> None:
+    """Such as those of agent.reservedCpus: the cpuset has them, the mask does not."""
+    plan = plan_of_pod(SERVER, HostRoot.at(container.proc.parent), gpus=(0,))
+    ((name, engine),) = plan.containers
+    withheld = (Withheld(WithheldFor.RESERVED, parse_cpu_list("0-1")),)
+    pins = (replace(engine.workers[0], cpus=frozenset({2, 6})),)
+    masked = replace(engine, mask=parse_cpu_list("2-7"), workers=pins, result=7, withheld=withheld)
+    volume.publish_plan(replace(plan, containers=((name, masked),)))
+    container.thread(1, 1, "server", cpus)
+    container.thread(1, 2, "results", "7")
+    container.thread(7, 7, "main", "2,6")
+
+    answer = verify()
+
+    assert (answer.exit_code, answer.facts["withheld"]) == (exit_code, "0-1 (reserved)")
+    assert json.loads(verify("-o", "json").output)["withheld"] == {"reserved": "0-1"}
+    strays = "process 1 may run on CPUs 8, which are outside the plan's mask (2-7; withheld 0-1 (reserved))"
+    assert (strays in answer.output) == (exit_code == 1)
 
 
 def test_a_plan_that_nobody_applies_fails_and_says_what_is_missing(container: Container, verify: Command) -> None:

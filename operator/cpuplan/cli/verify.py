@@ -71,6 +71,7 @@ def _blocks(plan: ContainerPlan, generation: int, result: Verification) -> list[
     facts = [
         ("verdict", _verdict(plan, result)),
         ("plan", f"generation {generation}, pinned {format_cpu_list(plan.pinned) or 'none'}"),
+        *([("withheld", ", ".join(map(str, plan.withheld)))] if plan.withheld else []),
         *(("not applied", sentence) for sentence in (*result.missing, *result.outside)),
     ]
     rows = Counter((t.process_id, _meaning(t), format_cpu_list(t.thread.allowed)) for t in result.threads)
@@ -101,6 +102,7 @@ def _document(plan: ContainerPlan, generation: int, result: Verification) -> dic
         "isApplied": result.is_applied,
         "generation": generation,
         "pinned": format_cpu_list(plan.pinned),
+        "withheld": {withheld.why: format_cpu_list(withheld.cpus) for withheld in plan.withheld},
         "reason": plan.reason,
         "why": plan.why,
         "missing": list(result.missing),

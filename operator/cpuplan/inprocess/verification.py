@@ -54,19 +54,26 @@ def verify_threads(plan: ContainerPlan, processes: Iterable[tuple[int, tuple[Thr
     1. A thread whose CPUs all belong to one worker's step CPUs is a step thread; on the result CPU alone, a
        result thread; off every pinned CPU, a pool thread; all others float over pinned CPUs.
     2. A worker with step CPUs but no step thread is missing; so is a result CPU without a result thread.
-    3. A process whose main thread may run outside the plan's mask was given another cpuset since.
+    3. A process of which any thread may run on CPUs that are neither in the plan's mask nor among those withheld from
+       it was given another cpuset since: a thread that nobody pinned runs on the whole cpuset.
     """
+    known = plan.mask | plan.withheld_cpus
     placed = []
     outside = []
     for process_id, threads in processes:
         placed += [_place(plan, process_id, thread) for thread in threads]
-        strays = frozenset(cpu for thread in threads for cpu in thread.allowed) - plan.mask
+        strays = frozenset(cpu for thread in threads for cpu in thread.allowed) - known
         if strays:
             outside.append(
                 f"process {process_id} may run on CPUs {format_cpu_list(strays)}, which are outside the plan's mask "
-                f"({format_cpu_list(plan.mask)}): its cpuset has changed since"
+                f"({_known_sentence(plan)}): its cpuset has changed since"
             )
     return Verification(tuple(placed), tuple(_missing(plan, placed)), tuple(outside))
+
+
+def _known_sentence(plan: ContainerPlan) -> str:
+    withheld = ", ".join(map(str, plan.withheld))
+    return f"{format_cpu_list(plan.mask)}; withheld {withheld}" if withheld else format_cpu_list(plan.mask)
 
 
 def _place(plan: ContainerPlan, process_id: int, thread: ThreadMask) -> PlacedThread:
