@@ -20,7 +20,7 @@ from cpuplan.kube.annotations import (
 )
 from cpuplan.model.cpulist import parse_cpu_list
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import ContainerPlan, PodPlan, WorkerPlan
+from cpuplan.model.podplan import ContainerPlan, PodPlan, Withheld, WithheldFor, WorkerPlan
 from tests.model.test_podplan import POD_PLANS
 
 MASK = parse_cpu_list("0-223")
@@ -78,6 +78,14 @@ def test_several_containers_are_separated_by_a_blank() -> None:
     assert texts["cpuplan.dev/why"] == "engine: step threads on 0,112; draft: step threads on 0,112; 1,113"
 
 
+def test_a_shortage_follows_the_sentence_of_its_container() -> None:
+    short = replace(container(1), shortage="2 usable CPUs cannot serve 1 worker")
+    told = "step threads on 0,112; 2 usable CPUs cannot serve 1 worker"
+    assert annotations_of(pod(("engine", short)))["cpuplan.dev/why"] == told
+    several = annotations_of(pod(("engine", short), ("draft", container(1))))["cpuplan.dev/why"]
+    assert several == f"engine: {told}; draft: step threads on 0,112"
+
+
 def test_a_plan_without_pins_has_no_keys_for_pins() -> None:
     texts = annotations_of(pod(("engine", container(reason="conflict"))))
     assert set(texts) == {f"cpuplan.dev/{key}" for key in ("status", "usable-cpus", "why", "plan")}
@@ -131,6 +139,25 @@ def test_the_usual_plans_stay_below_four_kibibytes(containers: int, workers: int
     """With room for the self-test's verdict."""
     plan = pod(*[(f"engine-{index}", container(workers, mask=mask)) for index in range(containers)])
     assert size_bytes(annotations_of(next_plan(None, plan))) + HOSTFLAG_BYTES <= MOST_BYTES
+
+
+@pytest.mark.parametrize(("containers", "workers"), [(1, 24), (3, 4), (5, 1)])
+def test_the_usual_plans_stay_there_with_all_that_is_told_of_their_cpus(containers: int, workers: int) -> None:
+    """The sentence of a shortage, and two kinds of CPUs that are withheld."""
+    full = replace(
+        container(workers),
+        shortage=f"2 usable CPUs cannot serve {workers} workers: pins or one step thread each, a result thread and "
+        "one pool thread need 50; raise the CPU limit, or run fewer workers",
+        withheld=(
+            Withheld(WithheldFor.ISOLATED, parse_cpu_list("2-9,114-121")),
+            Withheld(WithheldFor.RESERVED, parse_cpu_list("0-1,112-113")),
+        ),
+    )
+    plan = pod(*[(f"engine-{index}", full) for index in range(containers)])
+    short = next_plan(None, plan)
+    assert size_bytes(annotations_of(short)) + HOSTFLAG_BYTES <= MOST_BYTES
+    assert [c.withheld for _, c in short.containers] == [full.withheld] * containers
+    assert next_plan(short, plan) is short
 
 
 def test_a_plan_that_is_shortened_keeps_its_pins_and_devices() -> None:

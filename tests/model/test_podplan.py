@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cpuplan.model import reasons
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import ContainerPlan, PodPlan, Status, WorkerPlan
+from cpuplan.model.podplan import ContainerPlan, PodPlan, Status, Withheld, WithheldFor, WorkerPlan
 
 CPUS = st.frozensets(st.integers(0, 300), max_size=12)
 WORKERS = st.builds(
@@ -29,6 +29,11 @@ CONTAINERS = st.builds(
     confidence=st.sampled_from(["consistent", "suspicious", "unknown"]),
     reason=st.sampled_from(sorted(reasons.OF_PLANS)),
     why=st.text(max_size=20),
+    shortage=st.text(max_size=20),
+    withheld=st.dictionaries(st.sampled_from(WithheldFor), CPUS).map(
+        lambda found: tuple(Withheld(why, cpus) for why, cpus in found.items())
+    ),
+    most_pinned=st.none() | st.integers(1, 4096),
 )
 POD_PLANS = st.builds(
     PodPlan,
@@ -84,6 +89,29 @@ def test_the_json_has_the_published_form() -> None:
             }
         },
     }
+
+
+def test_what_later_versions_added_stands_there_where_it_says_something() -> None:
+    plan = replace(
+        ENGINE,
+        shortage="too few",
+        withheld=(
+            Withheld(WithheldFor.ISOLATED, frozenset({8, 9})),
+            Withheld(WithheldFor.RESERVED, frozenset({10})),
+        ),
+        most_pinned=2,
+    )
+    assert plan.to_document() == ENGINE.to_document() | {
+        "shortage": "too few",
+        "withheld": {"isolated": "8-9", "reserved": "10"},
+        "mostPinned": 2,
+    }
+    assert (plan.withheld_cpus, str(plan.withheld[0])) == (frozenset({8, 9, 10}), "8-9 (isolated)")
+
+
+def test_a_later_word_for_why_cpus_are_withheld_is_read() -> None:
+    found = ContainerPlan.from_document(ENGINE.to_document() | {"withheld": {"broken": "8"}})
+    assert found.withheld_cpus == frozenset({8})
 
 
 @pytest.mark.parametrize(
@@ -203,6 +231,12 @@ def test_a_malformed_field_is_refused(change: dict[str, Any]) -> None:
         {"confidence": None},
         {"reason": 1},
         {"why": None},
+        {"shortage": None},
+        {"withheld": ["0-1"]},
+        {"withheld": {"reserved": "x"}},
+        {"withheld": {"reserved": None}},
+        {"mostPinned": 0},
+        {"mostPinned": "2"},
     ],
 )
 def test_a_malformed_field_of_a_container_is_refused(change: dict[str, Any]) -> None:

@@ -8,10 +8,10 @@ import pytest
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import read_topology
 from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
-from cpuplan.model.podplan import ContainerPlan, Status
+from cpuplan.model.podplan import ContainerPlan, Status, Withheld, WithheldFor
 from cpuplan.model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from cpuplan.model.topology import HostTopology
-from cpuplan.planning.ledger import Key, NodeRules, plan_node
+from cpuplan.planning.ledger import ASK_AGAIN, Key, NodeRules, plan_node
 
 GPU_A, GPU_B = "0000:1b:00.0", "0000:43:00.0"
 ALL = "0-223"
@@ -91,7 +91,7 @@ def test_when_no_step_is_left_nothing_is_pinned_and_the_holders_are_named(h100: 
     plans = plan_node([request("a", GPU_A, mask=mask), request("b", GPU_A, mask=mask, created=1)], h100)
     refused = plans[key("b")]
     assert (refused.reason, refused.status) == ("conflict", Status.NOT_PINNED)
-    assert refused.why.endswith("is held by default/a container engine")
+    assert refused.why.endswith(f"is held by default/a container engine; {ASK_AGAIN}")
 
 
 def test_newcomers_are_planned_by_creation_then_uid(h100: HostTopology) -> None:
@@ -112,7 +112,7 @@ def test_a_number_whose_core_is_held_is_an_error_that_names_the_holder(h100: Hos
     assert (refused.reason, refused.status, refused.pinned) == ("conflict", Status.ERROR, frozenset())
     assert refused.why == (
         "step_thread_core 113: the core of CPU 113 (1,113) is held by default/a container engine; "
-        "choose a CPU of another core, or auto"
+        f"choose a CPU of another core, or auto; {ASK_AGAIN}"
     )
 
 
@@ -180,7 +180,7 @@ def test_the_last_free_cpu_of_a_neighbours_mask_is_never_pinned(h100: HostTopolo
     assert (plans[key("a")].reason, plans[key("a")].status) == ("would-pin-all", Status.NOT_PINNED)
     assert plans[key("a")].why == (
         "nothing is pinned: pinning 1,54,113 would leave no unpinned CPU in the mask of "
-        "default/b container engine (1,54,113)"
+        f"default/b container engine (1,54,113); {ASK_AGAIN}"
     )
 
 
@@ -203,8 +203,97 @@ def test_the_bound_counts_all_containers_of_a_pod(h100: HostTopology) -> None:
     assert (plans[first.key].reason, plans[second.key].reason) == ("pinned", "over-share")
     assert plans[second.key].why == (
         "nothing is pinned: pinning 5,50,117 would make 6 pinned CPUs for the pod, this node allows 5 "
-        "(agent.maxPinnedPerPod)"
+        f"(agent.maxPinnedPerPod); {ASK_AGAIN}"
     )
+
+
+@pytest.mark.parametrize("setting", ["auto", "1", "0"])
+def test_what_is_refused_for_the_sake_of_others_says_how_to_ask_again(h100: HostTopology, setting: str) -> None:
+    """Two cores: the first deployment holds one of them and the result CPU."""
+    mask = "0-2,112-114"
+    asked = [request("a", None, mask=mask), request("b", None, None, setting=setting, mask=mask, created=1)]
+    refused = plan_node(asked, h100)[key("b")]
+    assert (refused.pinned, refused.why.endswith(f"; {ASK_AGAIN}")) == (frozenset(), True)
+
+
+@pytest.mark.parametrize("setting", ["auto", "0", "900"])
+def test_what_its_own_request_makes_impossible_does_not(h100: HostTopology, setting: str) -> None:
+    refused = plan_node([request("a", None, None, setting=setting, mask="0-1,112-113")], h100)[key("a")]
+    assert (refused.pinned, ASK_AGAIN in refused.why) == (frozenset(), False)
+
+
+@pytest.mark.parametrize(("most", "reason"), [(2, "over-share"), (3, "pinned"), (None, "pinned")])
+def test_what_a_bound_refused_is_planned_anew_when_the_bound_is_another(
+    h100: HostTopology, most: int | None, reason: str
+) -> None:
+    asked = [request("a", GPU_A)]
+    refused = plan_node(asked, h100, NodeRules(most_pinned_per_pod=2))
+    assert refused[key("a")].reason == "over-share"
+    again = plan_node(kept(asked, refused), h100, NodeRules(most_pinned_per_pod=most))
+    assert again[key("a")].reason == reason
+
+
+def test_a_lower_bound_unpins_nobody(h100: HostTopology) -> None:
+    asked = [request("a", GPU_A)]
+    pinned = plan_node(asked, h100)
+    assert plan_node(kept(asked, pinned), h100, NodeRules(most_pinned_per_pod=1)) == pinned
+
+
+def test_what_a_bound_refused_waits_for_devices_as_it_is(h100: HostTopology) -> None:
+    refused = plan_node([request("a", GPU_A)], h100, NodeRules(most_pinned_per_pod=2))
+    unseen = replace(request("a"), refusal=Refusal("waiting-for-devices", "the kubelet restarts"))
+    assert plan_node(kept([unseen], refused), h100) == refused
+
+
+def test_what_neighbours_refused_stays_refused_without_them(h100: HostTopology) -> None:
+    """docs/decisions/0002."""
+    mask = "0-7,112-119"
+    asked = [request("a", GPU_A, mask=mask), request("b", GPU_A, mask=mask, created=1)]
+    plans = plan_node(asked, h100)
+    assert plan_node(kept(asked, plans)[1:], h100)[key("b")].reason == "conflict"
+
+
+RESERVED = (Withheld(WithheldFor.RESERVED, parse_cpu_list("0-1")),)
+
+
+def test_what_pins_nothing_is_planned_anew_when_other_cpus_are_withheld(h100: HostTopology) -> None:
+    """All of its CPUs were reserved: the mask is the same with and without."""
+    refusal = Refusal("nothing-to-place", "every CPU is reserved")
+    refused = plan_node([replace(request("a", GPU_A), withheld=RESERVED, refusal=refusal)], h100)
+    later = kept([request("a", GPU_A)], refused)
+    assert (refused[key("a")].withheld, plan_node(later, h100)[key("a")].reason) == (RESERVED, "pinned")
+
+
+def test_pins_stay_when_other_cpus_are_withheld_and_these_are_published(h100: HostTopology) -> None:
+    asked = [request("a", GPU_A, mask="2-223")]
+    before = plan_node(asked, h100)[key("a")]
+    after = plan_node([replace(asked[0], withheld=RESERVED, previous=before)], h100)[key("a")]
+    assert after == replace(before, withheld=RESERVED)
+
+
+def test_a_quota_too_small_for_the_workers_is_said_with_the_plan(h100: HostTopology) -> None:
+    plan = plan_node([request("a", GPU_A, GPU_B, quota=2)], h100)[key("a")]
+    assert (plan.reason, plan.shortage) == (
+        "pinned",
+        "2 usable CPUs cannot serve 2 workers: pins or one step thread each, a result thread and one pool thread "
+        "need 6; raise the CPU limit, or run fewer workers",
+    )
+
+
+def test_a_quota_that_becomes_too_small_is_said_and_moves_nothing(h100: HostTopology) -> None:
+    asked = [request("a", GPU_A)]
+    before = plan_node(asked, h100)
+    shrunk = [replace(asked[0], quota=2)]
+    after = plan_node(kept(shrunk, before), h100)
+    assert (after[key("a")].pinned, before[key("a")].shortage) == (before[key("a")].pinned, "")
+    assert after[key("a")].shortage.startswith("2 usable CPUs cannot serve 1 worker")
+    assert plan_node(kept(asked, after), h100) == before
+
+
+@pytest.mark.parametrize("setting", ["off", "auto"])
+def test_without_workers_or_a_wish_for_pins_no_shortage_is_told(h100: HostTopology, setting: str) -> None:
+    workers = (GPU_A,) if setting == "off" else ()
+    assert plan_node([request("a", *workers, setting=setting, quota=1)], h100)[key("a")].shortage == ""
 
 
 def test_off_and_a_bad_value_are_what_they_are_beside_others(h100: HostTopology) -> None:

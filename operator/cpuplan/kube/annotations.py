@@ -114,9 +114,9 @@ def _steps(plan: ContainerPlan) -> str:
 
 
 def _why(plan: PodPlan) -> str:
-    if len(plan.containers) == 1:
-        return plan.containers[0][1].why
-    return "; ".join(f"{name}: {container.why}" for name, container in plan.containers)
+    """The containers' sentences, each followed by that of a shortage."""
+    sentences = [(name, "; ".join(filter(None, (c.why, c.shortage)))) for name, c in plan.containers]
+    return sentences[0][1] if len(sentences) == 1 else "; ".join(f"{name}: {text}" for name, text in sentences)
 
 
 def _size_bytes(plan: PodPlan) -> int:
@@ -129,13 +129,13 @@ def _fit(plan: PodPlan) -> PodPlan:
     1. The workers' sentences go.
     2. The containers' sentences lose their ends.
     3. The workers' device ids go, which the container's `devices` still list.
-    4. The containers' sentences become very short.
+    4. The containers' sentences become very short, then that of a shortage goes.
 
     A plan that is still too large (many containers on masks of many pieces) is published as it then is: pins
     count for more than the room, and the API server takes 256 KiB.
     """
     long, short = _SENTENCE_LENGTHS
-    for shorten in (_without_worker_sentences, _cut_to(long), _without_worker_ids, _cut_to(short)):
+    for shorten in (_without_worker_sentences, _cut_to(long), _without_worker_ids, _cut_to(short), _without_shortage):
         if _size_bytes(plan) <= MOST_BYTES - HOSTFLAG_BYTES:
             break
         plan = replace(plan, containers=tuple((name, shorten(container)) for name, container in plan.containers))
@@ -150,8 +150,15 @@ def _without_worker_ids(plan: ContainerPlan) -> ContainerPlan:
     return replace(plan, workers=tuple(replace(worker, uuid=None) for worker in plan.workers))
 
 
+def _without_shortage(plan: ContainerPlan) -> ContainerPlan:
+    return replace(plan, shortage="")
+
+
 def _cut_to(length: int) -> Callable[[ContainerPlan], ContainerPlan]:
+    def shortened(sentence: str) -> str:
+        return sentence if len(sentence) <= length else sentence[: length - 1] + "…"
+
     def cut(plan: ContainerPlan) -> ContainerPlan:
-        return plan if len(plan.why) <= length else replace(plan, why=plan.why[: length - 1] + "…")
+        return replace(plan, why=shortened(plan.why), shortage=shortened(plan.shortage))
 
     return cut

@@ -47,13 +47,34 @@ class WorkerPlan:
     why: str
 
 
+class WithheldFor(StrEnum):
+    """Why a plan does without CPUs on which the container may run."""
+
+    OFFLINE = "offline"
+    ISOLATED = "isolated"
+    """The kernel keeps them from its scheduler (`isolcpus`)."""
+    RESERVED = "reserved"
+    """The administrator keeps them from plans (`agent.reservedCpus`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """CPUs of a container's cpuset that no plan uses, and why: a word of WithheldFor, or of a later version."""
+
+    why: str
+    cpus: frozenset[int]
+
+    def __str__(self) -> str:
+        return f"{format_cpu_list(self.cpus)} ({self.why})"
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerPlan:
     """The plan of one container, with every fact it came from.
 
     Attributes:
         setting: the user's `step_thread_core`.
-        mask: CPUs that the container may run on.
+        mask: CPUs that the plan is made on: those that the container may run on, less the withheld ones.
         quota: the tightest CPU limit in CPUs, None where there is none.
         usable: CPUs that the quota lets run at once, at least 1.
         devices: the kubelet's ids of the container's devices.
@@ -63,6 +84,11 @@ class ContainerPlan:
         confidence: how far the topology can be trusted (planning/confidence.py).
         reason: a stable code (model/reasons.py).
         why: the sentence for people.
+        shortage: the sentence that the quota is too small for the workers; empty where it is not.
+        withheld: CPUs that the container may run on, and no pin uses; they are in the mask only where they are all
+            that the container has.
+        most_pinned: the bound on a pod's pinned CPUs (`agent.maxPinnedPerPod`) for which nothing is pinned; None
+            where no bound is the reason.
     """
 
     setting: str
@@ -76,6 +102,14 @@ class ContainerPlan:
     confidence: str
     reason: str
     why: str
+    shortage: str = ""
+    withheld: tuple[Withheld, ...] = ()
+    most_pinned: int | None = None
+
+    @property
+    def withheld_cpus(self) -> frozenset[int]:
+        """All CPUs that the container may run on and no pin uses."""
+        return frozenset(cpu for withheld in self.withheld for cpu in withheld.cpus)
 
     @property
     def pinned(self) -> frozenset[int]:
@@ -106,8 +140,13 @@ class ContainerPlan:
         return CpuPlan(self.mask, self.usable, workers, self.result, self.why, self.reason)
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON object of this container."""
+        """The JSON object of this container; what came with later versions only where it says something."""
         pools = self.pools
+        later: dict[str, Any] = {
+            "shortage": self.shortage,
+            "withheld": {withheld.why: format_cpu_list(withheld.cpus) for withheld in self.withheld},
+            "mostPinned": self.most_pinned,
+        }
         return {
             "setting": self.setting,
             "mask": format_cpu_list(self.mask),
@@ -129,6 +168,7 @@ class ContainerPlan:
             "confidence": self.confidence,
             "reason": self.reason,
             "why": self.why,
+            **{name: value for name, value in later.items() if value not in ("", {}, None)},
         }
 
     @classmethod
@@ -138,7 +178,7 @@ class ContainerPlan:
         Raises:
             KeyError, TypeError, ValueError: a field is missing or malformed.
         """
-        quota, result = document["quota"], document["result"]
+        quota, result, most_pinned = document["quota"], document["result"], document.get("mostPinned")
         return cls(
             setting=_text(document["setting"]),
             mask=parse_cpu_list(document["mask"]),
@@ -156,6 +196,9 @@ class ContainerPlan:
             confidence=_text(document["confidence"]),
             reason=_text(document["reason"]),
             why=_text(document["why"]),
+            shortage=_text(document.get("shortage", "")),
+            withheld=tuple(Withheld(why, parse_cpu_list(cpus)) for why, cpus in document.get("withheld", {}).items()),
+            most_pinned=None if most_pinned is None else _count(most_pinned, least=1),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .podplan import ContainerPlan
+from .podplan import ContainerPlan, Withheld
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class DeploymentRequest:
         quota: the tightest CPU limit in CPUs, None where there is none.
         refusal: why it cannot be planned now, None when it can.
         previous: the plan on the pod, where it was made for this pod and this boot of the node.
+        withheld: CPUs that the container may run on and no plan may use.
     """
 
     pod: PodRef
@@ -63,6 +64,7 @@ class DeploymentRequest:
     quota: float | None
     refusal: Refusal | None = None
     previous: ContainerPlan | None = None
+    withheld: tuple[Withheld, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:

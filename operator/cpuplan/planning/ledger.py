@@ -4,7 +4,8 @@
 2. Pinned cores of different deployments never overlap; a neighbour never gets a sibling thread.
 3. A further deployment on a GPU takes that GPU's next free steps, from the bottom and from the top.
 4. What was planned stays: pins change only when the deployment's own mask, devices or setting change, or
-   its node was booted anew. Neighbours coming and going move nothing.
+   its node was booted anew. Neighbours coming and going move nothing; what pins nothing for a rule of the
+   administrator's is planned anew when that rule is another one.
 5. Newcomers are planned by pod creation time, then UID, then place in the pod.
 6. No mask of the node is ever pinned whole.
 
@@ -23,6 +24,7 @@ from ..model.plan import CpuPlan, usable_count
 from ..model.podplan import ContainerPlan, Status, WorkerPlan
 from ..model.request import DeploymentRequest
 from ..model.topology import HostGpu, HostTopology, with_core_mates
+from .budget import budget_of
 from .confidence import Level, judge_topology
 from .cores import Geometry
 from .deployment import Neighbours, plan_deployment
@@ -32,6 +34,9 @@ Key = tuple[str, str]
 """Pod UID and container name."""
 
 NO_CPUS: frozenset[int] = frozenset()
+
+ASK_AGAIN = "to ask again later, remove step_thread_core and, once cpuplan.dev/status is gone, set it anew"
+"""The way out of what neighbours or a rule of the node refuse, since nothing is planned anew when they change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,9 @@ def is_sound(plan: ContainerPlan) -> bool:
 # Reasons that say what the agent did not know then, not what the ledger decided.
 _NOT_YET_PLANNED = frozenset({reasons.WAITING_FOR_DEVICES, reasons.DEVICE_UNKNOWN, reasons.NO_DEVICE})
 
+# Reasons that cores which others hold can cause.
+_FOR_LACK_OF_CORES = frozenset({reasons.CONFLICT, reasons.NO_CORE_LEFT, reasons.TOO_FEW_CORES_ABOVE})
+
 
 class _Book:
     """The ledger while it is written: who holds what, and the plans so far."""
@@ -136,12 +144,25 @@ class _Book:
             return False
         if not is_sound(previous) or previous.pinned & self._holders.keys():
             return False
-        quota = previous.quota if _is_waiting(request) else request.quota
-        usable = usable_count(len(previous.mask), quota)
-        is_unseen = _is_waiting(request) or _lacks_places(request)
-        confidence = previous.confidence if is_unseen else self._confidence(request)
-        self._enter(request, replace(previous, quota=quota, usable=usable, confidence=confidence))
+        is_waiting = _is_waiting(request)
+        if not is_waiting and self._has_other_rules(previous, request):
+            return False
+        quota = previous.quota if is_waiting else request.quota
+        kept = replace(
+            previous,
+            quota=quota,
+            usable=usable_count(len(previous.mask), quota),
+            confidence=previous.confidence if is_waiting or _lacks_places(request) else self._confidence(request),
+            withheld=previous.withheld if is_waiting else request.withheld,
+        )
+        self._enter(request, _with_shortage(kept))
         return True
+
+    def _has_other_rules(self, previous: ContainerPlan, request: DeploymentRequest) -> bool:
+        """Whether nothing is pinned for a rule of the administrator's that is another by now."""
+        if previous.reason == reasons.OVER_SHARE:
+            return previous.most_pinned != self._rules.most_pinned_per_pod
+        return not previous.pinned and previous.withheld_cpus != _cpus_withheld(request)
 
     def plan(self, request: DeploymentRequest) -> None:
         """Enters the plan of a newcomer."""
@@ -170,11 +191,18 @@ class _Book:
                 neighbours=Neighbours(frozenset(self._holders), self._name_holder),
             )
         except CpuPlanError as error:
-            return nothing, *_as_node_reason(error, request)
+            reason, why = _as_node_reason(error, request)
+            return nothing, reason, self._with_way_out(request, reason, why)
         objection = self._objection(request, plan)
         if objection is not None:
-            return nothing, *objection
-        return plan, plan.reason, plan.why
+            reason, why = objection
+            return nothing, reason, f"{why}; {ASK_AGAIN}"
+        return plan, plan.reason, self._with_way_out(request, plan.reason, plan.why)
+
+    def _with_way_out(self, request: DeploymentRequest, reason: str, why: str) -> str:
+        """The sentence, and how to ask again where it may be others that leave no core."""
+        is_beside_others = not self._holders.keys().isdisjoint(request.mask)
+        return f"{why}; {ASK_AGAIN}" if reason in _FOR_LACK_OF_CORES and is_beside_others else why
 
     def _objection(self, request: DeploymentRequest, plan: CpuPlan) -> tuple[str, str] | None:
         """Why the node cannot grant a plan that would be right for the deployment alone."""
@@ -228,7 +256,7 @@ class _Book:
     def _as_published(self, request: DeploymentRequest, plan: CpuPlan, reason: str, why: str) -> ContainerPlan:
         steps = [step for step in plan.workers if step is not None]
         pins = [(step.cpus, step.why) for step in steps] or [(NO_CPUS, "")] * len(request.workers)
-        return ContainerPlan(
+        published = ContainerPlan(
             setting=request.setting,
             mask=request.mask,
             quota=request.quota,
@@ -243,7 +271,10 @@ class _Book:
             confidence=self._confidence(request),
             reason=reason,
             why=why,
+            withheld=request.withheld,
+            most_pinned=self._rules.most_pinned_per_pod if reason == reasons.OVER_SHARE else None,
         )
+        return _with_shortage(published)
 
 
 def _as_node_reason(error: CpuPlanError, request: DeploymentRequest) -> tuple[str, str]:
@@ -253,6 +284,16 @@ def _as_node_reason(error: CpuPlanError, request: DeploymentRequest) -> tuple[st
     if error.reason == reasons.OUTSIDE_MASK and was_pinned and request.setting != AUTO:
         return reasons.CPU_GONE, f"{error} (it was in the mask when this pod was planned)"
     return error.reason, str(error)
+
+
+def _with_shortage(plan: ContainerPlan) -> ContainerPlan:
+    """The plan with the sentence that its quota is too small for its workers, where it is; `off` asks for no advice."""
+    shortage = "" if plan.reason == reasons.OFF else budget_of(plan.as_cpu_plan(), len(plan.workers)).shortage
+    return replace(plan, shortage=shortage or "")
+
+
+def _cpus_withheld(request: DeploymentRequest) -> frozenset[int]:
+    return frozenset(cpu for withheld in request.withheld for cpu in withheld.cpus)
 
 
 def _pool_cpus(plan: ContainerPlan, held: frozenset[int]) -> frozenset[int]:
