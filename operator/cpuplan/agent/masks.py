@@ -20,9 +20,8 @@ from enum import Enum
 from ..host.podcgroups import ContainerCgroup
 from ..kube.pods import Container, Pod
 from ..model.podplan import ContainerPlan
+from ..planning.plannable import NO_CPUS, plannable_cpus
 from .podresources import PodAssignment
-
-NO_CPUS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,10 @@ class NodeCpus:
     def plannable(self, cpus: frozenset[int]) -> frozenset[int]:
         """The CPUs that a plan may use: online, neither isolated nor reserved.
 
-        Where that leaves nothing (exclusive CPUs that are isolated on purpose) the online ones.
+        Where that leaves nothing, the online ones.
         """
-        online = cpus & self.online
-        return online - self.isolated - self.reserved or online
+        rule = plannable_cpus(cpus, online=self.online, isolated=self.isolated, reserved=self.reserved)
+        return rule or cpus & self.online
 
 
 class Origin(Enum):
