@@ -20,8 +20,10 @@ from enum import Enum
 from ..host.podcgroups import ContainerCgroup
 from ..kube.pods import Container, Pod
 from ..model.podplan import ContainerPlan
-from ..planning.plannable import NO_CPUS, plannable_cpus
+from ..planning.plannable import plannable_cpus
 from .podresources import PodAssignment
+
+NO_CPUS: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
