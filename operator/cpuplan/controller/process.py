@@ -51,6 +51,8 @@ request with all its tries ends within 90 s."""
 WATCH_SECONDS = (300, 600)
 """A watch is opened anew after a random time in this range, so that restarts of the API server spread out."""
 
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 _NEVER_SET = "cpuplan.dev/none"
 """A finalizer that no pod has: kopf takes its default marker off every pod that it sees, also one that another
 operator put there."""
@@ -139,28 +141,39 @@ def _operation(
 
 
 async def _work(operation: Operation, connection: Connection, identity: str) -> None:
-    """Runs kopf and the operation until a signal ends kopf, or either fails.
-
-    kopf is told its identity: it would ask for the user's name, which a numeric user of a container has not.
-    """
+    """Runs kopf and the operation until a signal comes, or either fails."""
+    is_told_to_stop = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, is_told_to_stop.set)
     work = asyncio.create_task(operation.run(), name="operation")
-    registry = registry_of(operation, lambda: kopf_connection(connection))
-    watch = asyncio.create_task(
-        kopf.operator(
-            registry=registry,
-            settings=kopf_settings(),
-            identity=Identity(identity),
-            clusterwide=True,
-            standalone=True,
-        ),
-        name="kopf",
-    )
-    done, pending = await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+    watch = asyncio.create_task(_watch(operation, connection, identity, is_told_to_stop), name="kopf")
+    stop = asyncio.create_task(is_told_to_stop.wait(), name="stop")
+    done, pending = await asyncio.wait({work, watch, stop}, return_when=asyncio.FIRST_COMPLETED)
     for task in pending:
         task.cancel()
-    await asyncio.wait(pending)
+    await asyncio.gather(*pending, return_exceptions=True)
     for task in done:
         task.result()
+
+
+async def _watch(operation: Operation, connection: Connection, identity: str, is_told_to_stop: asyncio.Event) -> None:
+    """Runs kopf until it is cancelled or fails.
+
+    1. kopf is told its identity: it would ask for the user's name, which a numeric user of a container has not.
+    2. The signals that it takes are taken back: at its own end it gives whatever it has begun 5 s to finish, and in
+       its first moments that is requests that do not. Cancelled, it ends at once, and leaves nothing that matters.
+    """
+    others = asyncio.all_tasks()
+    tasks = await kopf.spawn_tasks(
+        registry=registry_of(operation, lambda: kopf_connection(connection)),
+        settings=kopf_settings(),
+        identity=Identity(identity),
+        clusterwide=True,
+        standalone=True,
+    )
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, is_told_to_stop.set)
+    await kopf.run_tasks(tasks, ignored=others)
 
 
 @contextmanager
