@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +206,94 @@ def test_why_explains_a_refusal_too(cpuplan: Command, server: HostRoot) -> None:
     assert answer.exit_code == 1
     assert "outcome   too-few-cores-above: step_thread_core 30: 2 workers need a core each" in answer.output
     assert answer.sentence.startswith("cpuplan plan: step_thread_core 30: 2 workers need a core each")
+
+
+ON_NODE_ONE = """
+[[gpus]]
+address = "0000:1b:00.0"
+node = 1
+"""
+
+
+def override(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "override.toml"
+    file.write_text(text)
+    return file
+
+
+def test_a_topology_override_is_tried_with_its_difference_to_sysfs(
+    cpuplan: Command, server: HostRoot, tmp_path: Path
+) -> None:
+    file = override(tmp_path, ON_NODE_ONE)
+    words = ["plan", "--device", "1b:00.0", "--sysfs-root", server.sys, "--topology-override", file]
+
+    answer = cpuplan(*words)
+
+    assert answer.facts["why"] == "step threads on 56,168, result threads on CPU 111"
+    difference = (
+        "0000:1b:00.0: sysfs says NUMA node 0 with CPUs 0-55,112-167, "
+        "the override says NUMA node 1 with CPUs 56-111,168-223"
+    )
+    assert answer.facts["override"] == difference
+    why = cpuplan(*words, "--why").output
+    assert f"topology  the topology override differs from sysfs: {difference}\n" in why
+    assert f"          from {file}: 56-111,168-223\n" in why
+    shown = cpuplan(*words, "--why", "-o", "json").document
+    assert (shown["override"]["file"], shown["override"]["differences"][0]["sentence"]) == (str(file), difference)
+    assert [reason["topic"] for reason in shown["reasons"]] == [
+        "input", "topology", "topology", "pool", "taken", "taken", "outcome",
+    ]  # fmt: skip
+
+
+def test_an_override_that_changes_nothing_says_so(cpuplan: Command, server: HostRoot, tmp_path: Path) -> None:
+    file = override(tmp_path, ON_NODE_ONE.replace("node = 1", "node = 0"))
+    words = ["plan", "--device", "1b:00.0", "--sysfs-root", server.sys]
+
+    answer = cpuplan(*words, "--topology-override", file)
+
+    assert answer.facts["override"] == f"{file} says what sysfs says"
+    assert answer.facts["why"] == cpuplan(*words).facts["why"]
+    assert cpuplan(*words, "-o", "json").document["override"] is None
+
+
+def test_an_override_raises_the_confidence_in_what_the_firmware_does_not_know(
+    cpuplan: Command, own_machine: TreeOf, tmp_path: Path
+) -> None:
+    root = own_machine("gb200-memory-nodes")
+    gpus = [("0008:01:00.0", 0), ("0009:01:00.0", 0), ("0018:01:00.0", 1), ("0019:01:00.0", 1)]
+    text = "".join(f'[[gpus]]\naddress = "{address}"\nnode = {node}\n' for address, node in gpus)
+    words = ["plan", "--device", "0019:01:00.0", "--sysfs-root", root.sys]
+
+    answer = cpuplan(*words, "--topology-override", override(tmp_path, text))
+
+    assert (cpuplan(*words).facts["confidence"], answer.facts["confidence"]) == ("unknown", "consistent")
+    assert answer.facts["why"] == "step threads on 73, result threads on CPU 142"
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("gpus = 1", "expected [[gpus]] tables"), ("<system/>", "no GPU in it")],
+    ids=["not our form", "no gpu"],
+)
+def test_an_override_that_cannot_be_used_is_one_sentence(
+    cpuplan: Command, server: HostRoot, tmp_path: Path, text: str, wrong: str
+) -> None:
+    file = override(tmp_path, text)
+
+    answer = cpuplan("plan", "--sysfs-root", server.sys, "--topology-override", file)
+
+    assert (answer.exit_code, answer.output) == (2, "")
+    assert answer.sentence.startswith(f"cpuplan plan: topology override {file}: ")
+    assert wrong in answer.sentence
+
+
+@pytest.mark.parametrize("command", ["show", "plan"])
+def test_an_override_that_is_missing_is_one_sentence(
+    cpuplan: Command, server: HostRoot, tmp_path: Path, command: str
+) -> None:
+    answer = cpuplan(command, "--sysfs-root", server.sys, "--topology-override", tmp_path / "none")
+
+    assert (answer.exit_code, answer.output) == (2, "")
+    assert answer.sentence == (
+        f"cpuplan {command}: topology override {tmp_path}/none: No such file or directory; give an existing file"
+    )

@@ -94,6 +94,32 @@ def test_isolated_cpus_of_the_mask_are_not_counted_as_usable(cpuplan: Command, o
     assert [one["stepCpus"] for one in shown["reasons"]] == ["0,16", "8"]
 
 
+def test_an_override_is_shown_with_its_difference_to_sysfs(cpuplan: Command, server: HostRoot, tmp_path: Path) -> None:
+    file = tmp_path / "override.toml"
+    file.write_text(
+        '[[gpus]]\naddress = "1b:00.0"\nnode = 1\n[[gpus]]\naddress = "0000:99:00.0"\nnode = 0\n', encoding="utf-8"
+    )
+    words = ["show", "--sysfs-root", server.sys, "--topology-override", file]
+
+    answer = cpuplan(*words, "--why")
+
+    assert (
+        "Topology override\nDIFFERENCE FROM SYSFS\n"
+        "0000:1b:00.0: sysfs says NUMA node 0 with CPUs 0-55,112-167, "
+        "the override says NUMA node 1 with CPUs 56-111,168-223\n"
+        "0000:99:00.0: the override places it on NUMA node 0, this host has no such device\n"
+    ) in answer.output
+    assert "0000:1b:00.0  NVIDIA  0x030200  1     56-111,168-223" in answer.output
+    assert re.search(rf"node of 0000:1b:00.0, overridden +{file} +1\n", answer.output)
+    assert re.search(r"node of 0000:1b:00.0 +\S+/0000:1b:00.0/numa_node +0\n", answer.output)
+    shown = cpuplan(*words, "-o", "json").document
+    assert [difference["sentence"][:12] for difference in shown["override"]["differences"]] == [
+        "0000:1b:00.0",
+        "0000:99:00.0",
+    ]
+    assert cpuplan("show", "--sysfs-root", server.sys, "-o", "json").document["override"] is None
+
+
 def test_why_names_file_and_value_of_every_fact(cpuplan: Command, server: HostRoot) -> None:
     answer = cpuplan("show", "--why", "--sysfs-root", server.sys)
 

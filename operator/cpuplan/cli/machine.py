@@ -1,20 +1,26 @@
-"""The machine that a command looks at: what sysfs says of it, and what a process there may use."""
+"""The machine that a command looks at: what sysfs and the administrator say of it, and what a process there may use."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from ..host.override import read_override
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list
+from ..model.errors import OverrideError
 from ..model.source import Source
 from ..model.topology import HostTopology
 from ..planning.explain import Sentence, Topic
 from ..planning.explanation import CPU_FOLDER
+from ..planning.override import Difference, override_topology
 from ..planning.plannable import plannable_cpus
-from .roots import Allowance, chosen_root, read_allowance
+from .errors import WRONG_USAGE, CliError
+from .roots import Allowance, add_root_arguments, chosen_root, read_allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,61 @@ class PlannableMask:
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedOverride:
+    """An administrator's word on where GPUs are.
+
+    Attributes:
+        file: where it stands.
+        placed_by: that file by the address of each GPU that it places.
+        differences: where it differs from sysfs.
+    """
+
+    file: Path
+    placed_by: Mapping[str, str]
+    differences: tuple[Difference, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The differences as sentences, or that there are none."""
+        return tuple(d.sentence for d in self.differences) or (f"{self.file} says what sysfs says",)
+
+    @property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """The differences as reasons, as the agent gives them."""
+        start = "the topology override differs from sysfs"
+        return tuple(Sentence(Topic.TOPOLOGY, f"{start}: {d.sentence}", d.sources) for d in self.differences)
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON object."""
+        return {
+            "file": str(self.file),
+            "differences": [
+                {"sentence": d.sentence, "sources": [source.to_document() for source in d.sources]}
+                for d in self.differences
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine at one moment: where it is read from, its topology, and what a process of it may use."""
+    """A machine at one moment.
+
+    Attributes:
+        root: where it is read from.
+        topology: sysfs, with the override applied.
+        allowance: what a process of it may use.
+        override: where an administrator says that GPUs are, None where nobody says anything.
+    """
 
     root: HostRoot
     topology: HostTopology
     allowance: Allowance
+    override: AppliedOverride | None
+
+    @property
+    def placed_by(self) -> Mapping[str, str]:
+        """By GPU address, the file of the override that places it."""
+        return {} if self.override is None else self.override.placed_by
 
     @property
     def allowed(self) -> frozenset[int]:
@@ -66,15 +121,37 @@ class Machine:
         return PlannableMask(plannable_cpus(cpus, online=online, isolated=isolated), cpus & online & isolated)
 
 
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `add_root_arguments` and --topology-override."""
+    add_root_arguments(parser)
+    parser.add_argument(
+        "--topology-override",
+        type=Path,
+        metavar="FILE",
+        help="where GPUs are, above sysfs, as agent.topologyOverride has it: our TOML, or NCCL's topology XML",
+    )
+
+
 def read_machine(namespace: argparse.Namespace, devices: Iterable[str | None] = ()) -> Machine:
     """The machine that the options name.
 
     Args:
-        namespace: with the options of `add_root_arguments`.
+        namespace: with the options of `add_machine_arguments`.
         devices: PCI addresses whose kind is looked at whatever their class.
 
     Raises:
         HostReadError: the folder is no sysfs.
+        CliError: the override cannot be used.
     """
     root = chosen_root(namespace)
-    return Machine(root, read_topology(root, devices), read_allowance(root))
+    allowance = read_allowance(root)
+    file = namespace.topology_override
+    if file is None:
+        return Machine(root, read_topology(root, devices), allowance, None)
+    try:
+        placements = read_override(file)
+    except OverrideError as error:
+        raise CliError(str(error), WRONG_USAGE) from error
+    placed_by = {placement.address: str(file) for placement in placements}
+    result = override_topology(read_topology(root, [*devices, *placed_by]), placements)
+    return Machine(root, result.topology, allowance, AppliedOverride(file, placed_by, result.differences))

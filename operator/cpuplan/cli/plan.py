@@ -19,14 +19,13 @@ from ..planning.budget import budget_of, counted
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry
 from ..planning.deployment import plan_deployment
-from ..planning.explain import Decision, Sentence, explain
+from ..planning.explain import Decision, Sentence, Topic, explain
 from ..planning.setting import AUTO
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
-from .machine import PlannableMask, read_machine
+from .machine import AppliedOverride, Machine, PlannableMask, add_machine_arguments, read_machine
 from .output import Block, Facts, Table, print_blocks
 from .reasons import reasons_document, reasons_table
-from .roots import add_root_arguments
 from .vendors import DISPLAY_VENDORS
 
 _NO_DEVICE = "-"
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--why", action="store_true", help="a reason for every CPU taken and every candidate passed over, with its file"
     )
-    add_root_arguments(parser)
+    add_machine_arguments(parser)
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -78,7 +77,7 @@ def run(namespace: argparse.Namespace) -> int:
     except CpuPlanError as error:
         if namespace.why and namespace.output == "table":
             refused = Decision.of_error(namespace.setting, addresses, mask, quota, error)
-            print_blocks([reasons_table("Reasons", (*plannable.sentences, *explain(refused, topology)))])
+            print_blocks([reasons_table("Reasons", _sentences(refused, machine, plannable))])
         if plannable.note is None:
             raise
         raise CpuPlanError(f"{error}; {plannable.note}", reason=error.reason) from error
@@ -90,8 +89,9 @@ def run(namespace: argparse.Namespace) -> int:
         plannable,
         [address for address in addresses if address is not None and topology.function(address) is None],
         _advice(addresses, namespace.setting, topology),
-        judge_topology(topology, gpus),
-        (*plannable.sentences, *explain(decision, topology)) if namespace.why else (),
+        judge_topology(topology, gpus, placed_by=machine.placed_by),
+        machine.override,
+        _sentences(decision, machine, plannable) if namespace.why else (),
     )
     if namespace.output == "json":
         print(json.dumps(_document(made), indent=2))
@@ -111,7 +111,16 @@ class _Made:
     unknown: list[str]
     advice: str | None
     confidence: Confidence
+    override: AppliedOverride | None
     sentences: tuple[Sentence, ...]
+
+
+def _sentences(decision: Decision, machine: Machine, plannable: PlannableMask) -> tuple[Sentence, ...]:
+    """The reasons of a decision, in the order of Topic."""
+    made = explain(decision, machine.topology, placed_by=machine.placed_by)
+    inputs = tuple(sentence for sentence in made if sentence.topic is Topic.INPUT)
+    overridden = () if machine.override is None else machine.override.sentences
+    return (*plannable.sentences, *inputs, *overridden, *made[len(inputs) :])
 
 
 def worker_addresses(devices: list[str], workers: str | None) -> list[str | None]:
@@ -206,6 +215,7 @@ def _document(made: _Made) -> dict[str, Any]:
             "copyWorkers": pools.copy_workers,
         },
         "budget": budget_document(budget_of(plan, len(made.addresses))),
+        "override": None if made.override is None else made.override.to_document(),
         "confidence": str(made.confidence.level),
         "findings": [{"test": f.test, "sentence": f.sentence} for f in made.confidence.findings],
         "reasons": reasons_document(made.sentences),
@@ -233,6 +243,7 @@ def _blocks(made: _Made) -> list[Block]:
         facts.append(("to do", made.advice))
     unknown = "there is no such device here, cpuplan show lists those that are; its worker is planned on the whole mask"
     facts.extend(("unknown device", f"{address}: {unknown}") for address in made.unknown)
+    facts.extend(("override", line) for line in (() if made.override is None else made.override.lines))
     facts.extend((finding.test, finding.sentence) for finding in made.confidence.findings)
     blocks: list[Block] = [Facts("", tuple(facts))]
     if plan.workers:

@@ -13,16 +13,15 @@ from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
-from .machine import Machine, read_machine
+from .machine import Machine, add_machine_arguments, read_machine
 from .output import Block, Facts, Table, print_blocks
-from .roots import add_root_arguments
 from .sources import facts_table, machine_facts
 from .vendors import DISPLAY_VENDORS, vendor_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `cpuplan show`."""
-    add_root_arguments(parser)
+    add_machine_arguments(parser)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     parser.add_argument("--why", action="store_true", help="the file and value that each fact comes from")
 
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Prints the machine; returns 0."""
     machine = read_machine(namespace)
-    confidence = judge_topology(machine.topology)
+    confidence = judge_topology(machine.topology, placed_by=machine.placed_by)
     alone = _alone_on_each_device(machine) if namespace.why else ()
     facts = machine_facts(machine) if namespace.why else ()
     if namespace.output == "json":
@@ -96,6 +95,7 @@ def machine_document(machine: Machine, confidence: Confidence) -> dict[str, Any]
             }
             for gpu in topology.functions
         ],
+        "override": None if machine.override is None else machine.override.to_document(),
         "mask": None if allowance.mask is None else format_cpu_list(allowance.mask),
         "cpuset": None if allowance.cpuset is None else format_cpu_list(allowance.cpuset),
         "quota": limit.quota,
@@ -122,6 +122,9 @@ def _blocks(machine: Machine, confidence: Confidence) -> list[Block]:
     if topology.nodes:
         blocks.append(_node_table(topology))
     blocks.append(_device_table(topology))
+    if machine.override is not None:
+        rows = tuple((line,) for line in machine.override.lines)
+        blocks.append(Table("Topology override", ("DIFFERENCE FROM SYSFS",), rows))
     if confidence.findings:
         findings = tuple((finding.test, finding.sentence) for finding in confidence.findings)
         blocks.append(Table("Findings", ("TEST", "WHAT IT SAW"), findings))

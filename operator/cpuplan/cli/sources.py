@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,9 @@ from ..host.root import HostRoot, read_text
 from ..host.threads import ALLOWED_CPUS_FIELD, read_allowed_text
 from ..model.cpulist import parse_cpu_list
 from ..model.source import Source
-from ..model.topology import HostTopology
+from ..model.topology import HostGpu, HostTopology
 from ..planning.cores import cores_of
+from ..planning.explanation import local_source, number_source
 from .machine import Machine
 from .output import Table
 from .roots import Allowance
@@ -55,6 +56,7 @@ def machine_facts(machine: Machine) -> tuple[Fact, ...]:
         *_core_facts(root, topology),
         *_node_facts(root, topology),
         *_device_facts(root, topology),
+        *_override_facts(topology, machine.placed_by),
         *_allowance_facts(root, machine.allowance),
     )
 
@@ -98,6 +100,16 @@ def _device_facts(root: HostRoot, topology: HostTopology) -> Iterator[Fact]:
         yield _text(f"class of {function.address}", folder / "class")
         yield _text(f"node of {function.address}", folder / "numa_node")
         yield _list(f"CPUs near {function.address}", folder / "local_cpulist")
+
+
+def _override_facts(topology: HostTopology, placed_by: Mapping[str, str]) -> Iterator[Fact]:
+    """What counts of the GPUs that an administrator's override places."""
+    for function in topology.functions:
+        if function.address in placed_by:
+            gpu = HostGpu(function.address, function.node, function.local)
+            name = f"{function.address}, overridden"
+            yield Fact(f"node of {name}", number_source(gpu, placed_by), is_list=False)
+            yield Fact(f"CPUs near {name}", local_source(gpu, placed_by), is_list=True)
 
 
 def _allowance_facts(root: HostRoot, allowance: Allowance) -> Iterator[Fact]:
