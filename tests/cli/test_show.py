@@ -184,18 +184,35 @@ def test_a_value_is_shown_as_it_stands_in_the_file_and_not_as_it_was_understood(
     assert (values["core of CPU 0"], values["core of CPU 1"]) == (None, "garbage")
 
 
-def test_mask_quota_distances_and_kind_have_their_files_too(cpuplan: Command, tmp_path: Path) -> None:
+def test_mask_distances_and_kind_have_their_files_too(cpuplan: Command, tmp_path: Path) -> None:
     root = write_machine("h100-server", tmp_path / "host")
-    (root.cgroup / "cpu.max").write_text("250000 100000\n")
     (root.proc / "self" / "status").write_text("Name:\tx\nCpus_allowed_list:\t0-7\n")
 
     seen = sources_of(cpuplan, root)
 
     assert seen["mask"] == [f"{root.proc}/self/status (Cpus_allowed_list)", "0-7"]
-    assert seen["quota"] == [f"{root.cgroup}/cpu.max", "250000 100000"]
     assert seen["distances of NUMA node 1"] == [f"{root.node_folder}/node1/distance", "32 10"]
     assert seen["vendor of 0000:1b:00.0"] == [f"{root.pci_folder}/0000:1b:00.0/vendor", "0x10de"]
     assert seen["class of 0000:1b:00.0"] == [f"{root.pci_folder}/0000:1b:00.0/class", "0x030200"]
+
+
+def test_the_files_of_every_cgroup_that_could_limit_are_named(cpuplan: Command, tmp_path: Path) -> None:
+    """Also where no level sets a limit, and where one cannot be understood."""
+    root = write_machine("h100-server", tmp_path / "host")
+    pod = root.cgroup / "kubepods" / "pod1"
+    (pod / "engine").mkdir(parents=True)
+    (pod / "cpu.max").write_text("three words here\n")
+    (pod / "cpuset.cpus.effective").write_text("0-15\n")
+    (pod / "engine" / "cpu.max").write_text("max 100000\n")
+    (root.proc / "self" / "cgroup").write_text("0::/kubepods/pod1/engine\n")
+
+    facts = cpuplan("show", "--why", "--sysfs-root", root.sys, "-o", "json").document["sources"]
+
+    assert [(fact["file"], fact["value"]) for fact in facts if fact["fact"] in ("cpuset", "quota")] == [
+        (f"{pod}/cpuset.cpus.effective", "0-15"),
+        (f"{pod}/engine/cpu.max", "max 100000"),
+        (f"{pod}/cpu.max", "three words here"),
+    ]
 
 
 def test_why_says_where_one_worker_would_go_on_each_gpu_but_not_on_the_boards_own_screen(

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..host.affinity import process_mask
-from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset
+from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset, cpu_limit_sources, cpuset_source
 from ..host.root import HostRoot
 from ..host.threads import read_allowed_cpus
+from ..model.source import Source
 
 
 def add_root_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +60,15 @@ class Allowance:
         mask: the affinity of the process (of the tree's `proc/self`).
         cpuset: the CPUs that its cgroup grants.
         limit: the tightest CPU limit and the cgroup that sets it.
+        cpuset_source: the file of the cpuset.
+        limit_sources: the files of the CPU limits of its cgroup and all ancestors.
     """
 
     mask: frozenset[int] | None
     cpuset: frozenset[int] | None
     limit: CpuLimit
+    cpuset_source: Source | None
+    limit_sources: tuple[Source, ...]
 
 
 def read_allowance(root: HostRoot) -> Allowance:
@@ -74,4 +79,6 @@ def read_allowance(root: HostRoot) -> Allowance:
         mask=process_mask() if root == HostRoot() else read_allowed_cpus("self", root),
         cpuset=cgroup_cpuset(root.cgroup, memberships, mountinfo=mounts),
         limit=cgroup_cpu_limit(root.cgroup, memberships, mountinfo=mounts),
+        cpuset_source=cpuset_source(root.cgroup, memberships, mountinfo=mounts),
+        limit_sources=cpu_limit_sources(root.cgroup, memberships, mountinfo=mounts),
     )

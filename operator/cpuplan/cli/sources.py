@@ -21,8 +21,6 @@ from .roots import Allowance
 _LONGEST_TEXT = 120
 """Characters of a strange text in a table: enough to see what is wrong. The JSON has all of it."""
 
-_QUOTA_FILES = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
-
 
 @dataclass(frozen=True, slots=True)
 class Fact:
@@ -115,9 +113,10 @@ def _override_facts(topology: HostTopology, placed_by: Mapping[str, str]) -> Ite
 def _allowance_facts(root: HostRoot, allowance: Allowance) -> Iterator[Fact]:
     status = f"{root.proc}/self/status ({ALLOWED_CPUS_FIELD})"
     yield Fact("mask", Source(status, read_allowed_text("self", root)), is_list=True)
-    if allowance.limit.folder is not None:
-        quota_facts = (_text("quota", allowance.limit.folder / name) for name in _QUOTA_FILES)
-        yield from (fact for fact in quota_facts if fact.source.value is not None)
+    if allowance.cpuset_source is not None:
+        yield Fact("cpuset", allowance.cpuset_source, is_list=True)
+    for source in allowance.limit_sources:
+        yield Fact("quota", source, is_list=False)
 
 
 def _is_cpu_list(text: str) -> bool:

@@ -80,6 +80,31 @@ def cgroup_cpuset(
     return None
 
 
+def cpu_limit_sources(
+    root: Path = CGROUP_ROOT,
+    proc_cgroup: Path | str = "/proc/self/cgroup",
+    *,
+    mountinfo: Path | str | None = None,
+) -> tuple[Source, ...]:
+    """The files that cgroup_cpu_limit reads, as they stand: the process's cgroup first, then its ancestors."""
+    levels = _Process(root, proc_cgroup, mountinfo).levels("cpu")
+    return tuple(source for folder in levels for source in limit_at(folder).sources)
+
+
+def cpuset_source(
+    root: Path = CGROUP_ROOT,
+    proc_cgroup: Path | str = "/proc/self/cgroup",
+    *,
+    mountinfo: Path | str | None = None,
+) -> Source | None:
+    """The file that tells cgroup_cpuset, as it stands; None where none does."""
+    for folder in _Process(root, proc_cgroup, mountinfo).levels("cpuset"):
+        granted = granted_at(folder)
+        if granted is not None:
+            return Source(str(granted[0]), read_text(granted[0]))
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class LevelLimit:
     """The CPU limit that one cgroup sets, in CPUs, and the files that say so.
