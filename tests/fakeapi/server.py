@@ -42,6 +42,7 @@ class FakeApi:
         self._uids = itertools.count(1)
         self._faults: list[_Fault] = []
         self._watches: list[Watch] = []
+        self._pages: dict[str, Callable[[Request], Answer]] = {}
         self._frozen = False
         self._stopped = False
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
@@ -102,6 +103,11 @@ class FakeApi:
         """A copy of the object at `path`, None when there is none."""
         with self._changed:
             return copy.deepcopy(self._objects.get(key_of(path)))
+
+    def serve_page(self, pod_and_port: str, page: str, answer: Callable[[Request], Answer]) -> None:
+        """Lets a pod answer on a page through the API server's proxy; `pod_and_port` is such as PATH-OF-POD:9465."""
+        with self._changed:
+            self._pages[f"{pod_and_port}/proxy/{page}"] = answer
 
     # What goes wrong.
 
@@ -198,7 +204,11 @@ class FakeApi:
                 fault.times -= 1
                 body = status_body(fault.code, "Test") if fault.body is None else fault.body
                 return Answer(fault.code, body, fault.headers)
-            return self._open_watch(request) if request.is_watch else discovered(request) or self._serve(request)
+            page = self._pages.get(request.path)
+            if page is None:
+                return self._open_watch(request) if request.is_watch else discovered(request) or self._serve(request)
+        # The pod may take its time, and ask this server meanwhile.
+        return page(request)
 
     def next_lines(self, watch: Watch) -> bytes | None:
         """What to send next in a watch (waits for it); None at its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol
@@ -92,6 +93,11 @@ def handler_of(api: Answering) -> type[BaseHTTPRequestHandler]:
             if isinstance(answer, Watch):
                 self._stream(answer)
                 return
+            # Who asked may have lost patience.
+            with suppress(ConnectionError):
+                self._send(answer)
+
+        def _send(self, answer: Answer) -> None:
             self.send_response(answer.code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer.body)))

@@ -12,16 +12,19 @@ from ..host.identity import read_boot_id
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..inprocess.published import PLAN_FOLDER
-from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan, PodPlan
 from ..model.topology import HostTopology
-from ..planning.budget import Budget, budget_of, counted
-from ..planning.explain import Decision, Sentence, explain, holders_of
+from ..planning.budget import budget_of
+from ..planning.explain import Decision, explain, holders_of
+from ..planning.explained import PodExplained
+from .agents import AGENT_NAMESPACE
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
-from .output import Block, Facts, Table, print_blocks
-from .podsource import PodSource, read_cluster, read_file, read_volume
-from .reasons import reasons_document, reasons_table
+from .explainblocks import Reasons, container_blocks
+from .explainsource import part_of_cluster, part_of_url
+from .output import Block, Facts, print_blocks
+from .podsource import AskAgent, PodSource, read_cluster, read_file, read_volume
+from .reasons import reasons_document
 from .roots import add_root_arguments, chosen_root
 
 
@@ -31,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--namespace", metavar="NAME", help="its namespace; default: the kubeconfig's")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config")
     parser.add_argument("-f", "--file", metavar="FILE", help="a pod or a plan as JSON instead; - is standard input")
+    parser.add_argument(
+        "--agent-namespace",
+        default=AGENT_NAMESPACE,
+        metavar="NAME",
+        help=f"of the release, whose agent is asked (default: {AGENT_NAMESPACE})",
+    )
+    parser.add_argument("--agent-url", metavar="URL", help="the agent's /explain, instead of through the API server")
     parser.add_argument("--plan-dir", type=Path, default=PLAN_FOLDER, metavar="DIR", help="where the plan volume is")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     add_root_arguments(parser)
@@ -39,14 +49,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Prints the explanation; returns 0."""
     source = _source(namespace)
-    topology = _topology(namespace, source.plan)
-    explained = {name: _sentences(plan, topology, source.neighbours) for name, plan in source.plan.containers}
+    explained = None if source.agent is None else source.agent.explained
+    is_current = explained is not None and source.plan is not None and explained.generation == source.plan.generation
+    topology = None if is_current or source.plan is None else _topology(namespace, source.plan)
+    containers = () if source.plan is None else source.plan.containers
+    reasons = {
+        name: _agents_reasons(explained, name) if is_current else _own_reasons(plan, topology, source.neighbours)
+        for name, plan in containers
+    }
     if namespace.output == "json":
-        print(json.dumps(_document(source, explained), indent=2))
+        print(json.dumps(_document(source, reasons), indent=2))
         return 0
-    blocks: list[Block] = [Facts("", tuple(_pod_facts(source, topology)))]
-    for name, plan in source.plan.containers:
-        blocks += _container_blocks(name, plan, explained[name])
+    blocks: list[Block] = [Facts("", (*_pod_facts(source), *_agent_facts(source), *_origin_facts(source, topology)))]
+    for name, plan in containers:
+        blocks += container_blocks(f"Container {name}", plan, reasons[name])
+    if explained is not None and not is_current:
+        for each in explained.containers:
+            title = f"Container {each.name}, as the agent has decided it"
+            blocks += container_blocks(title, each.plan, Reasons(each.sentences, each.candidates))
     print_blocks(blocks)
     return 0
 
@@ -54,13 +74,28 @@ def run(namespace: argparse.Namespace) -> int:
 def _source(namespace: argparse.Namespace) -> PodSource:
     if namespace.pod is not None and namespace.file is not None:
         raise CliError("give a pod or a file, not both", WRONG_USAGE)
+    if namespace.pod is None and namespace.agent_url is not None:
+        raise CliError("--agent-url names the agent that is asked about a pod; give the pod's name too", WRONG_USAGE)
+    if namespace.agent_url is not None and namespace.sysfs_root is not None:
+        raise CliError(
+            "give --agent-url or --sysfs-root, not both: a tree stands for the node and its agent", WRONG_USAGE
+        )
     if namespace.file is not None:
         return read_file(namespace.file)
     if namespace.pod == "":
         raise CliError("the pod's name is empty; give one, or a file with -f", WRONG_USAGE)
     if namespace.pod is not None:
-        return read_cluster(namespace.pod, namespace.namespace, namespace.kubeconfig)
+        return read_cluster(namespace.pod, namespace.namespace, namespace.kubeconfig, _way_to_the_agent(namespace))
     return read_volume(namespace.plan_dir)
+
+
+def _way_to_the_agent(namespace: argparse.Namespace) -> AskAgent | None:
+    """How the agent of the pod's node is asked; a tree stands for the node and its agent."""
+    if namespace.sysfs_root is not None:
+        return None
+    if namespace.agent_url is not None:
+        return lambda _, pod: part_of_url(namespace.agent_url, pod)
+    return lambda client, pod: part_of_cluster(client, namespace.agent_namespace, pod)
 
 
 def _topology(namespace: argparse.Namespace, plan: PodPlan) -> HostTopology | None:
@@ -72,93 +107,84 @@ def _topology(namespace: argparse.Namespace, plan: PodPlan) -> HostTopology | No
     return read_topology(chosen_root(namespace), addresses)
 
 
-def _sentences(
+def _own_reasons(
     plan: ContainerPlan, topology: HostTopology | None, neighbours: Mapping[str, ContainerPlan]
-) -> tuple[Sentence, ...]:
+) -> Reasons:
     if topology is None:
-        return ()
-    return explain(Decision.of_container(plan), topology, holders=holders_of(neighbours, topology))
+        return Reasons()
+    return Reasons(explain(Decision.of_container(plan), topology, holders=holders_of(neighbours, topology)))
 
 
-def _pod_facts(source: PodSource, topology: HostTopology | None) -> list[tuple[str, str]]:
+def _agents_reasons(explained: PodExplained | None, name: str) -> Reasons:
+    found = None if explained is None else explained.container(name)
+    return Reasons() if found is None else Reasons(found.sentences, found.candidates)
+
+
+def _pod_facts(source: PodSource) -> list[tuple[str, str]]:
     plan = source.plan
-    facts = [
+    if plan is None:
+        return [("pod", source.name), ("plan", "none on the pod")]
+    return [
         ("pod", source.name),
         ("plan", f"generation {plan.generation}, {plan.status}"),
         ("node", f"{plan.node}, boot {plan.boot_id}"),
     ]
+
+
+def _agent_facts(source: PodSource) -> list[tuple[str, str]]:
+    """What the agent says of the pod as a whole, or why it says nothing."""
+    if source.agent is None:
+        return []
+    explained = source.agent.explained
+    if explained is None:
+        return [("agent", source.agent.trouble)]
+    what = f"generation {explained.generation}" if explained.generation else "no plan"
+    age = f"{explained.seconds_old:g} s ago"
+    return [
+        ("agent", f"that of {explained.node}, {what}, {age}"),
+        *(("says", " ".join(note.split())) for note in explained.notes),
+    ]
+
+
+def _origin_facts(source: PodSource, topology: HostTopology | None) -> list[tuple[str, str]]:
+    """Where the reasons are from that no agent gave."""
+    plan, has_agent = source.plan, source.agent is not None and source.agent.explained is not None
+    if plan is None or (topology is None and has_agent):
+        return []
     if topology is None:
-        facts.append(
+        return [
             (
                 "sources",
                 f"this machine is not {plan.node}: the files behind each reason are left out; "
                 "run cpuplan explain in the pod, or give the node's tree with --sysfs-root",
             )
-        )
-        return facts
+        ]
     addresses = [worker.address for _, container in plan.containers for worker in container.workers if worker.address]
     missing = dict.fromkeys(address for address in addresses if topology.function(address) is None)
-    if missing:
-        facts.append(
-            (
-                "warning",
-                f"the tree has no device {', '.join(missing)}, which the plan is for: it seems to be another machine's "
-                f"than {plan.node}'s, and then the reasons below are wrong",
-            )
+    if not missing:
+        return []
+    return [
+        (
+            "warning",
+            f"the tree has no device {', '.join(missing)}, which the plan is for: it seems to be another machine's "
+            f"than {plan.node}'s, and then the reasons below are wrong",
         )
-    return facts
-
-
-def _container_blocks(name: str, plan: ContainerPlan, sentences: tuple[Sentence, ...]) -> list[Block]:
-    budget, pools = budget_of(plan.as_cpu_plan(), len(plan.workers)), plan.pools
-    facts = [
-        ("setting", plan.setting),
-        ("status", f"{plan.status} ({plan.reason})"),
-        ("why", plan.why),
-        ("mask", f"{format_cpu_list(plan.mask) or 'unknown'} ({len(plan.mask)} CPUs)"),
-        ("quota", "none" if plan.quota is None else counted(plan.quota, "CPU")),
-        ("usable", f"{counted(plan.usable, 'CPU')} at once"),
-        ("pinned", format_cpu_list(plan.pinned) or "none"),
-        ("result CPU", "none" if plan.result is None else str(plan.result)),
-        ("pools float on", format_cpu_list(plan.pool_cpus) or "unknown"),
-        ("confidence", plan.confidence),
     ]
-    if budget.shortage is not None:
-        facts.append(("shortage", budget.shortage))
-    workers = tuple(
-        (str(number), worker.address or "-", worker.uuid or "-", format_cpu_list(worker.cpus) or "none", worker.why)
-        for number, worker in enumerate(plan.workers)
-    )
-    blocks: list[Block] = [Facts(f"Container {name}", tuple(facts))]
-    if workers:
-        blocks.append(Table("Workers", ("WORKER", "DEVICE", "ID", "CPUS", "WHY"), workers))
-    demands = (
-        ("pinned", counted(budget.pinned, "CPU"), "of the step threads and the result threads"),
-        ("preprocess", counted(budget.preprocess, "thread"), "intra-op threads of the API server"),
-        ("encode", counted(budget.encode, "thread"), f"{pools.encode_workers} outputs at once x {pools.png_threads}"),
-        ("copy", counted(budget.copy, "thread"), f"{pools.encode_workers} outputs at once x {pools.copy_workers}"),
-        ("remains", counted(max(0, budget.remains), "CPU"), _remains_sentence(budget)),
-    )
-    blocks.append(Table(f"Budget of {counted(budget.usable, 'usable CPU')}", ("FOR", "MOST", "WHAT"), demands))
-    if sentences:
-        blocks.append(reasons_table("Reasons", sentences))
-    return blocks
 
 
-def _remains_sentence(budget: Budget) -> str:
-    if budget.remains >= 0:
-        return "stay idle when every pool is busy"
-    left = counted(max(1, budget.usable - budget.pinned), "CPU")
-    return f"the pools share {left} and are seldom all busy; then their threads take turns"
-
-
-def _document(source: PodSource, explained: Mapping[str, tuple[Sentence, ...]]) -> dict[str, Any]:
-    """The explanation as the JSON object that `-o json` prints: the plan's own form, budgets and reasons."""
-    document: dict[str, Any] = json.loads(source.plan.to_json())
-    for name, plan in source.plan.containers:
+def _document(source: PodSource, reasons: Mapping[str, Reasons]) -> dict[str, Any]:
+    """The explanation as the JSON object that `-o json` prints: the plan's own form, budgets, reasons, the agent's."""
+    document: dict[str, Any] = {"generation": 0, "containers": {}}
+    if source.plan is not None:
+        document = json.loads(source.plan.to_json())
+    for name, plan in () if source.plan is None else source.plan.containers:
         document["containers"][name] |= {
             "status": str(plan.status),
             "budget": budget_document(budget_of(plan.as_cpu_plan(), len(plan.workers))),
-            "reasons": reasons_document(explained[name]),
+            "reasons": reasons_document(reasons[name].sentences),
+            "candidates": [candidates.to_document() for candidates in reasons[name].candidates],
         }
-    return {"pod": source.name} | document
+    explained = None if source.agent is None else source.agent.explained
+    trouble = None if source.agent is None else source.agent.trouble or None
+    agent = None if explained is None else explained.to_document()
+    return {"pod": source.name} | document | {"agent": agent, "agentTrouble": trouble}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ..kube.paths import pod_path, pods_path
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
 from .errors import FAILED, WRONG_USAGE, CliError
+from .explainsource import AgentsPart, AskedPod
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
@@ -26,11 +27,22 @@ KUBECONFIG = "KUBECONFIG"
 
 @dataclass(frozen=True, slots=True)
 class PodSource:
-    """A pod's plan, and the plans of its neighbours on the node by their names (empty where not known)."""
+    """What is known of a pod.
+
+    Attributes:
+        plan: None where the pod shows none yet; the agent's part then says why.
+        neighbours: the plans of its neighbours on the node by their names, empty where not known.
+        agent: what its node's agent says, None where none was asked.
+    """
 
     name: str
-    plan: PodPlan
-    neighbours: Mapping[str, ContainerPlan]
+    plan: PodPlan | None
+    neighbours: Mapping[str, ContainerPlan] = field(default_factory=dict)
+    agent: AgentsPart | None = None
+
+
+AskAgent = Callable[["KubeClient", AskedPod], AgentsPart]
+"""Asks the agent of a pod's node, with a client that does not wait and try again."""
 
 
 def read_file(path: str) -> PodSource:
@@ -48,10 +60,13 @@ def read_file(path: str) -> PodSource:
     except (ValueError, RecursionError) as error:
         raise CliError(f"{name} is no JSON ({error}); get a pod with kubectl get pod NAME -o json") from error
     if isinstance(document, dict) and "containers" in document and "podUID" in document:
-        return PodSource(f"the pod of {name}", _plan(text), {})
+        return PodSource(f"the pod of {name}", _plan(text))
     if not isinstance(document, dict) or document.get("kind") != "Pod":
         raise CliError(f"{name} is neither a pod nor a plan; get a pod with kubectl get pod NAME -o json")
-    return _of_pod(document)
+    found = _of_pod(document)
+    if found.plan is None:
+        raise CliError(_no_plan(found))
+    return PodSource(found.name, found.plan)
 
 
 def _standard_input() -> str | None:
@@ -76,30 +91,40 @@ def read_volume(folder: Path) -> PodSource:
             "give a pod's name and -n NAMESPACE, or a pod as JSON with -f FILE",
             WRONG_USAGE if text is None else FAILED,
         )
-    return PodSource("this pod", _plan(text), {})
+    return PodSource("this pod", _plan(text))
 
 
-def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None) -> PodSource:
-    """The plan of a pod of the cluster, with its neighbours where this user may list them.
+def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None, ask: AskAgent | None) -> PodSource:
+    """The plan of a pod of the cluster, with what its node's agent says or else the neighbours that may be listed.
 
     Args:
         namespace: None: that of the kubeconfig's current context, else `default`.
         kubeconfig: None: kubectl's own, else the service account of the pod this runs in.
+        ask: None: no agent is asked.
 
     Raises:
-        CliError: the API server or the pod cannot be had, or the pod has no plan.
+        CliError: the API server or the pod cannot be had, or the pod has no plan and no agent says why.
         ModuleNotFoundError: the package kubernetes is not installed.
     """
-    from ..kube.client import KubeClient  # noqa: PLC0415 - the only command that needs the cluster
+    from ..kube.client import KubeClient, default_retries  # noqa: PLC0415 - the only command that needs the cluster
     from ..kube.connection import connect  # noqa: PLC0415
 
     config = default_kubeconfig() if kubeconfig is None else (kubeconfig,)
     try:
-        client = KubeClient(connect(config))
+        connection = connect(config)
+        client = KubeClient(connection)
         found = _of_pod(client.get(pod_path(namespace or _context_namespace(config), pod)))
     except KubeError as error:
         raise CliError(str(error)) from error
-    return PodSource(found.name, found.plan, _neighbours(client, found.plan))
+    part = None
+    if ask is not None and found.asked.node:
+        once = KubeClient(connection, user_agent="cpuplan-explain", retries=default_retries().new(total=0))
+        part = ask(once, found.asked)
+    has_part = part is not None and part.explained is not None
+    if found.plan is None and not has_part:
+        raise CliError(_no_plan(found, "" if part is None else part.trouble))
+    neighbours = {} if has_part or found.plan is None else _neighbours(client, found.plan)
+    return PodSource(found.name, found.plan, neighbours, part)
 
 
 def _context_namespace(kubeconfig: Sequence[Path] | None) -> str:
@@ -123,20 +148,55 @@ def default_kubeconfig() -> tuple[Path, ...] | None:
     return (usual,) if usual.is_file() else None
 
 
-def _of_pod(pod: Mapping[str, Any]) -> PodSource:
-    metadata = _mapping(pod.get("metadata"))
-    name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', 'unnamed')}"
+@dataclass(frozen=True, slots=True)
+class _FoundPod:
+    """A pod that asks for a plan.
+
+    Attributes:
+        plan: that stands on it, None where there is none.
+        asked: how its agent is asked about it.
+        waits_for: why it is on no node yet; empty where that is not told.
+    """
+
+    name: str
+    plan: PodPlan | None
+    asked: AskedPod
+    waits_for: str
+
+
+def _of_pod(pod: Mapping[str, Any]) -> _FoundPod:
+    metadata, spec = _mapping(pod.get("metadata")), _mapping(pod.get("spec"))
+    namespace, own_name = str(metadata.get("namespace", "default")), str(metadata.get("name", "unnamed"))
+    name, uid = f"{namespace}/{own_name}", str(metadata.get("uid", ""))
     annotations = {key: text for key, text in _mapping(metadata.get("annotations")).items() if isinstance(text, str)}
     try:
         plan = plan_in(annotations)
     except CpuPlanError as error:
         raise CliError(f"pod {name}: {error}") from error
-    if plan is not None:
-        return PodSource(name, plan, {})
-    if SETTING not in annotations:
+    if plan is None and SETTING not in annotations:
         raise CliError(f"pod {name} asks for no plan; set one with kubectl annotate pod NAME {SETTING}=auto")
-    node = _mapping(pod.get("spec")).get("nodeName") or "none yet"
-    raise CliError(f"pod {name} has no plan yet; does an agent run on its node ({node})?")
+    generation = plan.generation if plan is not None and plan.pod_uid == uid else 0
+    asked = AskedPod(namespace, own_name, uid, str(spec.get("nodeName") or ""), generation)
+    return _FoundPod(name, plan, asked, _why_not_scheduled(_mapping(pod.get("status"))))
+
+
+def _why_not_scheduled(status: Mapping[str, Any]) -> str:
+    """The scheduler's word on a pod that is on no node; empty without one."""
+    conditions = status.get("conditions")
+    for condition in conditions if isinstance(conditions, list) else ():
+        if _mapping(condition).get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or "")
+    return ""
+
+
+def _no_plan(pod: _FoundPod, trouble: str = "") -> str:
+    """Why a pod that asks for a plan has none, as far as that can be seen."""
+    if not pod.asked.node:
+        because = f": {pod.waits_for}" if pod.waits_for else ""
+        return f"pod {pod.name} has no plan yet: it is on no node yet{because}"
+    if trouble:
+        return f"pod {pod.name} has no plan yet, and {trouble}"
+    return f"pod {pod.name} has no plan yet; does an agent run on its node ({pod.asked.node})?"
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -166,6 +226,7 @@ def _neighbours(client: KubeClient, plan: PodPlan) -> dict[str, ContainerPlan]:
             other = _of_pod(pod)
         except CliError:
             continue
-        if other.plan.pod_uid != plan.pod_uid and other.plan.boot_id == plan.boot_id:
-            found |= {f"{other.name} container {name}": container for name, container in other.plan.containers}
+        theirs = other.plan
+        if theirs is not None and theirs.pod_uid != plan.pod_uid and theirs.boot_id == plan.boot_id:
+            found |= {f"{other.name} container {name}": container for name, container in theirs.containers}
     return found
