@@ -112,9 +112,6 @@ def test_the_loss_of_the_lease_is_told_with_its_new_holder(api: FakeApi, client:
     leader = candidate(client, clock, retry_seconds=0.01)
     leader.try_once()
     loss = Loss()
-    clock.now += 30
-    candidate(client, clock, "operator-1").try_once()  # sees the record for the first time
-    clock.now += 30
     api.patch(LEASE, {"spec": {"holderIdentity": "operator-1"}})
     leader.keep(loss.note)
     assert loss.sentence() == "lease cpuplan/cpuplan-operator is held by operator-1 now"
@@ -130,6 +127,22 @@ def test_a_lease_that_cannot_be_renewed_is_lost_when_it_ends(
     loss = Loss()
     leader.keep(loss.note)
     assert loss.sentence() == "lease cpuplan/cpuplan-operator could not be renewed for 30 s"
+
+
+def test_a_lease_ends_in_time_while_no_renewal_gets_an_answer(client: KubeClient, clock: FakeClock) -> None:
+    leader = candidate(client, clock, retry_seconds=3600)
+    leader.try_once()
+    loss = Loss()
+    clock.now += 30
+    leader.keep(loss.note)
+    assert loss.sentence() == "lease cpuplan/cpuplan-operator could not be renewed for 30 s"
+
+
+def test_a_candidate_that_never_held_the_lease_has_nothing_to_give_back(
+    api: FakeApi, client: KubeClient, clock: FakeClock
+) -> None:
+    candidate(client, clock).release()
+    assert api.requests == []
 
 
 def test_waiting_ends_with_the_lease_or_with_stop(api: FakeApi, client: KubeClient, clock: FakeClock) -> None:

@@ -1,11 +1,14 @@
 """The operator as a process while its watch fails: what kopf survives, and what ends the process."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cpuplan.cli.main import main
+from cpuplan.controller.leader import Leadership
 from tests.controller.pods import planned
 from tests.controller.process import NAMESPACE, running_operator
 from tests.fakeapi import FakeApi
@@ -72,6 +75,17 @@ def test_a_process_that_is_told_to_end_while_its_watch_starts_leaves_it_at_once(
         process.terminate()
         assert process.wait(20) == 0
     assert "Request attempt #2/9 failed" not in log.read_text()
+    lease = api.object(LEASE)
+    assert lease is not None
+    assert lease["spec"]["holderIdentity"] == ""
+
+
+def test_a_signal_that_comes_as_the_lease_is_won_gives_it_back(
+    api: FakeApi, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, restored_logging: None
+) -> None:
+    monkeypatch.setattr(Leadership, "keep", lambda *_: sys.exit(0))
+    flags = ["--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig), "--metrics-address", "127.0.0.1:0"]
+    assert main(["operator", *flags, "--lease", "cpuplan"]) == 0
     lease = api.object(LEASE)
     assert lease is not None
     assert lease["spec"]["holderIdentity"] == ""

@@ -55,7 +55,9 @@ class Leadership:
         self._wall = wall
         self._sighting: Sighting | None = None
         self._leads_until: float | None = None
+        self._may_hold = False
         self._stop = threading.Event()
+        self._telling = threading.Lock()
         self._renewer: threading.Thread | None = None
 
     def is_leading(self) -> bool:
@@ -75,6 +77,7 @@ class Leadership:
         if move is Move.WAIT:
             self._leads_until = None
             return False
+        self._may_hold = True
         try:
             self._write(record, move)
         except ConflictError:
@@ -101,19 +104,28 @@ class Leadership:
         return False
 
     def keep(self, on_lost: Callable[[str], None]) -> None:
-        """Renews in a thread until `stop`; `on_lost` is told once, from that thread, why we lead no longer."""
+        """Renews until `stop`; `on_lost` is told once, from a thread, why we lead no longer.
+
+        It is told when the lease ends, also while a renewal waits for an API server that does not answer.
+        """
         self._renewer = threading.Thread(target=self._renew, args=(on_lost,), name="lease", daemon=True)
         self._renewer.start()
+        threading.Thread(target=self._guard, args=(on_lost,), name="lease-end", daemon=True).start()
 
     def stop(self) -> None:
         """Ends waiting and renewing."""
         self._stop.set()
 
     def release(self) -> None:
-        """Stops renewing and gives the Lease back, so that a successor need not wait; failures do not matter."""
+        """Stops renewing and gives the Lease back, so that a successor need not wait; failures do not matter.
+
+        Where it was never asked for, nothing is done.
+        """
         self.stop()
         if self._renewer is not None:
             self._renewer.join(timeout=self._terms.retry_seconds)
+        if not self._may_hold:
+            return
         try:
             record = self._read()
             if record is not None and record.holder == self._terms.identity:
@@ -130,9 +142,25 @@ class Leadership:
                 self.try_once()
             except KubeError as error:
                 LOG.warning("lease not renewed lease=%s/%s identity=%s error=%r", *self._where(), str(error))
-            if not self.is_leading() and not self._stop.is_set():
+            if not self.is_leading():
+                self._tell(on_lost)
+
+    def _guard(self, on_lost: Callable[[str], None]) -> None:
+        """Sees the lease end. Looks every so often too: a machine that slept has waited for less than its sleep."""
+        while not self._stop.wait(min(self._left_seconds(), self._terms.retry_seconds)):
+            if not self.is_leading():
+                self._tell(on_lost)
+
+    def _left_seconds(self) -> float:
+        until = self._leads_until
+        return 0.0 if until is None else max(0.0, until - self._clock())
+
+    def _tell(self, on_lost: Callable[[str], None]) -> None:
+        """Tells once, and never after `stop`."""
+        with self._telling:
+            if not self._stop.is_set():
+                self.stop()
                 on_lost(self._why_lost())
-                return
 
     def _why_lost(self) -> str:
         holder = "" if self._sighting is None else self._sighting.record.holder

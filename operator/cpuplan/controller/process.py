@@ -108,12 +108,11 @@ def _lead(settings: OperatorSettings, connection: Connection, client: KubeClient
         return "" if operation.is_ready or not leadership.is_leading() else "pods are being listed"
 
     with served(settings.metrics_address, Answers(metrics.registry, hanging, unready)):
-        if not leadership.wait_until_leading():
-            return
-        metrics.set_leading(True)
-        leadership.keep(_end_at_once)
         try:
-            asyncio.run(_work(operation, connection, settings.identity))
+            if leadership.wait_until_leading():
+                metrics.set_leading(True)
+                leadership.keep(_end_at_once)
+                asyncio.run(_work(operation, connection, settings.identity))
         finally:
             leadership.release()
 
