@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cpuplan.agent.masks import NodeCpus
 from cpuplan.host.root import HostRoot
-from cpuplan.model.cpulist import format_cpu_list
-from cpuplan.model.podplan import ContainerPlan
+from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
+from cpuplan.model.podplan import ContainerPlan, Withheld, WithheldFor
 from tests.agent.node import MakeNode, TestNode
 
 FIRST, SECOND = "0000:1b:00.0", "0000:43:00.0"
@@ -106,6 +107,92 @@ def test_reserved_cpus_leave_the_mask_that_a_running_container_has(make_node: Ma
     node.run_container("llm-0", "engine", cpuset="0-223")
     node.turn()
     assert format_cpu_list(plan_of(node).mask) == "2-111,114-223"
+    assert plan_of(node).withheld == (Withheld(WithheldFor.RESERVED, parse_cpu_list("0-1,112-113")),)
+
+
+@pytest.mark.parametrize("setting", ["auto", "0"])
+@pytest.mark.parametrize("cpus", ["0-1,112-113", "0,112"])
+def test_reserved_cpus_are_pinned_by_nobody_also_where_they_are_all_there_is(
+    make_node: MakeNode, setting: str, cpus: str
+) -> None:
+    """What is left of the shared pool where exclusive pods took the rest."""
+    node = make_node("h100-server", reserved_cpus=parse_cpu_list("0-1,112-113"))
+    node.add_pod("llm-0", gpus={"engine": [FIRST]}, setting=setting)
+    node.run_container("llm-0", "engine", cpuset=cpus)
+    node.turn()
+    plan = plan_of(node)
+    assert (plan.pinned, format_cpu_list(plan.mask), format_cpu_list(plan.pool_cpus)) == (frozenset(), cpus, cpus)
+    assert plan.reason == ("nothing-to-place" if setting == "auto" else "outside-mask")
+    lead = "nothing is pinned" if setting == "auto" else "step_thread_core 0"
+    assert plan.why == (
+        f"{lead}: no plan may use any CPU of the container: {cpus} (reserved); give it other CPUs (exclusive ones, "
+        "say), or take CPUs out of agent.reservedCpus"
+    )
+    assert node.turn() == []
+
+
+def test_a_pod_on_reserved_cpus_is_planned_once_they_are_reserved_no_more(make_node: MakeNode) -> None:
+    node = make_node("h100-server", reserved_cpus=parse_cpu_list("0-3,112-115"))
+    node.add_pod("llm-0", gpus={"engine": [FIRST]}, annotations={"cpuplan.dev/workers": "-"})
+    node.run_container("llm-0", "engine", cpuset="0-3,112-115")
+    node.turn()
+    assert node.status("llm-0") == "NotPinned"
+    node.restart_agent()
+    node.turn()
+    assert (node.status("llm-0"), plan_of(node).withheld) == ("Pinned", ())
+
+
+def test_a_pod_is_moved_off_cpus_that_the_administrator_reserves_later(make_node: MakeNode) -> None:
+    node = make_node("h100-server")
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.run_container("llm-0", "engine", cpuset="0-223")
+    node.turn()
+    assert format_cpu_list(plan_of(node).pinned) == "0,55,112"
+    node.restart_agent(reserved_cpus=parse_cpu_list("0-1,112-113"))
+    node.turn()
+    assert plan_of(node).pinned.isdisjoint(parse_cpu_list("0-1,112-113"))
+
+
+@pytest.mark.parametrize(
+    ("isolated", "reserved", "cpus", "mask", "withheld"),
+    [
+        ("4-5", "0-1", "0-7", "2-3,6-7", "4-5 (isolated), 0-1 (reserved)"),
+        ("4-5", "4-5", "0-7", "0-3,6-7", "4-5 (reserved)"),
+        ("4-5", "", "4-5", "4-5", ""),
+        ("4-5", "4", "4-5", "5", "4 (reserved)"),
+        ("4-5", "0-1", "0-1,4", "0-1,4", "4 (isolated), 0-1 (reserved)"),
+        ("", "", "6-9", "6-7", "8-9 (offline)"),
+    ],
+)
+def test_cpus_are_withheld_for_one_reason_each(
+    isolated: str, reserved: str, cpus: str, mask: str, withheld: str
+) -> None:
+    node = NodeCpus(
+        online=parse_cpu_list("0-7"),
+        shared_pool=parse_cpu_list("0-7"),
+        isolated=parse_cpu_list(isolated),
+        reserved=parse_cpu_list(reserved),
+    )
+    granted = parse_cpu_list(cpus)
+    assert format_cpu_list(node.mask_in(granted)) == mask
+    assert ", ".join(map(str, node.withheld_in(granted))) == withheld
+
+
+def test_a_number_that_is_withheld_is_refused_with_why(make_node: MakeNode) -> None:
+    node = make_node("h100-server", reserved_cpus=parse_cpu_list("0-1"))
+    node.add_pod("llm-0", gpus={"engine": [FIRST]}, setting="1")
+    node.turn()
+    assert plan_of(node).why.endswith("choose a CPU of the mask, or auto (CPU 1 is withheld from plans: reserved)")
+
+
+def test_between_two_runs_a_container_keeps_what_was_withheld_from_it(make_node: MakeNode) -> None:
+    node = make_node("h100-server", reserved_cpus=parse_cpu_list("0-1"))
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.run_container("llm-0", "engine", cpuset="0-99")
+    node.turn()
+    node.patch("llm-0", {"status": {"containerStatuses": [{"name": "engine", "restartCount": 1, "state": {}}]}})
+    assert node.turn() == []
+    assert str(plan_of(node).withheld[0]) == "0-1 (reserved)"
 
 
 def test_cpus_that_come_online_join_the_mask_when_they_have_stayed(node: TestNode, tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from cpuplan.agent.podresources_messages import LIST_METHOD
 from cpuplan.kube.annotations import CONTAINER, PLAN, SETTING, WORKERS, annotations_of, next_plan
 from cpuplan.kube.pods import Pod, parse_pod
 from cpuplan.model.podplan import PodPlan
-from cpuplan.planning.ledger import is_sound, plan_node
+from cpuplan.planning.ledger import plan_node
+from cpuplan.planning.standing import is_sound
 from tests.conftest import TreeOf
 from tests.fuzz.effort import fuzz
 from tests.fuzz.mutation import mutated, outcome_of

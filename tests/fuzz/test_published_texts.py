@@ -19,8 +19,8 @@ from cpuplan.kube.annotations import MOST_BYTES, PLAN, annotations_of, next_plan
 from cpuplan.model.errors import CpuPlanError
 from cpuplan.model.podplan import PodPlan
 from cpuplan.model.request import WorkerDevice
-from cpuplan.planning.ledger import is_sound
 from cpuplan.planning.setting import parse_setting
+from cpuplan.planning.standing import is_sound
 from tests.fuzz.effort import fuzz
 from tests.fuzz.mutation import file_contents, json_values, mutated, outcome_of
 

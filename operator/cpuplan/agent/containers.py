@@ -105,6 +105,8 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         grant = cpu_grant(
             pod, container, node=node.cpus, assignment=devices.assignment, cgroup=cgroup, previous=previous
         )
+        if refusal is None and grant.is_withheld:
+            refusal = _withheld_refusal(setting_of(pod.annotations), grant)
         grounds[container.name] = Ground(found, grant)
         requests.append(
             DeploymentRequest(
@@ -118,6 +120,7 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
                 quota=grant.quota,
                 refusal=refusal,
                 previous=previous,
+                withheld=grant.withheld,
             )
         )
     return PodRequests(
@@ -148,6 +151,18 @@ def decided_plan(
         containers=tuple((request.container, plans[request.key]) for request in asked.requests),
     )
     return next_plan(asked.published, plan)
+
+
+def _withheld_refusal(setting: str, grant: CpuGrant) -> Refusal:
+    """Why nothing is pinned where every CPU of the container is kept from plans."""
+    withheld = ", ".join(map(str, grant.withheld))
+    why = (
+        f"no plan may use any CPU of the container: {withheld}; give it other CPUs (exclusive ones, say), or take CPUs "
+        "out of agent.reservedCpus"
+    )
+    if setting == AUTO:
+        return Refusal(reasons.NOTHING_TO_PLACE, f"nothing is pinned: {why}")
+    return Refusal(reasons.OUTSIDE_MASK, f"step_thread_core {setting}: {why}")
 
 
 def _ended(pod: Pod, container: Container) -> DeploymentRequest:

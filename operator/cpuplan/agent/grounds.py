@@ -45,7 +45,7 @@ class Grounds:
         yield from self._devices()
         text, source = self._mask()
         yield Sentence(Topic.INPUT, text, (source,))
-        left_out = self._grant.granted - self._grant.mask
+        left_out = frozenset(cpu for withheld in self._grant.withheld for cpu in withheld.cpus)
         if left_out:
             text = f"of these CPUs {format_cpu_list(left_out)} are offline, isolated or reserved, and left out"
             yield Sentence(Topic.INPUT, text, tuple(self._files_that_leave_out(left_out)))

@@ -60,4 +60,4 @@ class MaskSettling:
         if self._monotonic() - seen.since >= self._settle_seconds:
             return request
         self._seen[request.key] = seen
-        return replace(request, mask=previous.mask)
+        return replace(request, mask=previous.mask, withheld=previous.withheld)

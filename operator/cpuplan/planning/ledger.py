@@ -29,6 +29,7 @@ from .confidence import Level, judge_topology
 from .cores import Geometry
 from .deployment import Neighbours, plan_deployment
 from .setting import AUTO, OFF, parse_setting
+from .standing import holds_still, is_for_other_rules, is_sound, is_waiting, lacks_places
 
 Key = tuple[str, str]
 """Pod UID and container name."""
@@ -70,55 +71,6 @@ def plan_node(
     return book.close()
 
 
-def holds_still(request: DeploymentRequest) -> bool:
-    """Whether the plan on the pod answers this very request, the quota aside.
-
-    What cannot be seen is not known to have changed: while the kubelet restarts, no devices; while a driver does,
-    the same devices in no known place.
-    """
-    previous = request.previous
-    if previous is None or previous.setting != request.setting:
-        return False
-    if _is_waiting(request):
-        return previous.reason != reasons.WAITING_FOR_DEVICES
-    if previous.reason in _NOT_YET_PLANNED or previous.mask != request.mask:
-        return False
-    # Sets: devices come in the order of their addresses, and without those in another one.
-    if set(previous.devices) != set(request.devices):
-        return False
-    if _lacks_places(request):
-        return len(previous.workers) == len(request.workers)
-    return request.refusal is None and [w.address for w in previous.workers] == [w.address for w in request.workers]
-
-
-def _is_waiting(request: DeploymentRequest) -> bool:
-    return request.refusal is not None and request.refusal.reason == reasons.WAITING_FOR_DEVICES
-
-
-def _lacks_places(request: DeploymentRequest) -> bool:
-    """Whether all that speaks against the request, if anything does, is a device without an address."""
-    if request.refusal is not None and request.refusal.reason != reasons.DEVICE_UNKNOWN:
-        return False
-    return any(worker.device_id is not None and worker.address is None for worker in request.workers)
-
-
-def is_sound(plan: ContainerPlan) -> bool:
-    """Whether a plan read from a pod is one that a ledger makes; anything else is planned anew.
-
-    Pinned plans pin a result CPU and every worker, each on CPUs of its own, and leave a CPU of the mask;
-    all other plans pin nothing.
-    """
-    if plan.reason not in reasons.OF_PLANS or (plan.reason == reasons.OFF) != (plan.setting == OFF):
-        return False
-    if plan.reason != reasons.PINNED:
-        return not plan.pinned
-    sizes = [len(worker.cpus) for worker in plan.workers]
-    return plan.result is not None and all(sizes) and sum(sizes) + 1 == len(plan.pinned) and plan.pinned < plan.mask
-
-
-# Reasons that say what the agent did not know then, not what the ledger decided.
-_NOT_YET_PLANNED = frozenset({reasons.WAITING_FOR_DEVICES, reasons.DEVICE_UNKNOWN, reasons.NO_DEVICE})
-
 # Reasons that cores which others hold can cause.
 _FOR_LACK_OF_CORES = frozenset({reasons.CONFLICT, reasons.NO_CORE_LEFT, reasons.TOO_FEW_CORES_ABOVE})
 
@@ -144,25 +96,20 @@ class _Book:
             return False
         if not is_sound(previous) or previous.pinned & self._holders.keys():
             return False
-        is_waiting = _is_waiting(request)
-        if not is_waiting and self._has_other_rules(previous, request):
+        are_devices_seen = not is_waiting(request)
+        if are_devices_seen and is_for_other_rules(previous, self._rules.most_pinned_per_pod):
             return False
-        quota = previous.quota if is_waiting else request.quota
+        quota = request.quota if are_devices_seen else previous.quota
+        is_unplaced = not are_devices_seen or lacks_places(request)
         kept = replace(
             previous,
             quota=quota,
             usable=usable_count(len(previous.mask), quota),
-            confidence=previous.confidence if is_waiting or _lacks_places(request) else self._confidence(request),
-            withheld=previous.withheld if is_waiting else request.withheld,
+            confidence=previous.confidence if is_unplaced else self._confidence(request),
+            withheld=request.withheld if are_devices_seen else previous.withheld,
         )
         self._enter(request, _with_shortage(kept))
         return True
-
-    def _has_other_rules(self, previous: ContainerPlan, request: DeploymentRequest) -> bool:
-        """Whether nothing is pinned for a rule of the administrator's that is another by now."""
-        if previous.reason == reasons.OVER_SHARE:
-            return previous.most_pinned != self._rules.most_pinned_per_pod
-        return not previous.pinned and previous.withheld_cpus != _cpus_withheld(request)
 
     def plan(self, request: DeploymentRequest) -> None:
         """Enters the plan of a newcomer."""
@@ -281,19 +228,20 @@ def _as_node_reason(error: CpuPlanError, request: DeploymentRequest) -> tuple[st
     """The reason and sentence of a setting's error; a CPU that was planned and left the mask is `cpu-gone`."""
     previous = request.previous
     was_pinned = previous is not None and previous.status is Status.PINNED and previous.setting == request.setting
-    if error.reason == reasons.OUTSIDE_MASK and was_pinned and request.setting != AUTO:
-        return reasons.CPU_GONE, f"{error} (it was in the mask when this pod was planned)"
-    return error.reason, str(error)
+    if error.reason != reasons.OUTSIDE_MASK or request.setting == AUTO:
+        return error.reason, str(error)
+    number = parse_setting(request.setting)
+    notes = [f"CPU {number} is withheld from plans: {w.why}" for w in request.withheld if number in w.cpus]
+    if was_pinned:
+        notes.append("it was in the mask when this pod was planned")
+    reason = reasons.CPU_GONE if was_pinned else reasons.OUTSIDE_MASK
+    return reason, f"{error} ({'; '.join(notes)})" if notes else str(error)
 
 
 def _with_shortage(plan: ContainerPlan) -> ContainerPlan:
     """The plan with the sentence that its quota is too small for its workers, where it is; `off` asks for no advice."""
     shortage = "" if plan.reason == reasons.OFF else budget_of(plan.as_cpu_plan(), len(plan.workers)).shortage
     return replace(plan, shortage=shortage or "")
-
-
-def _cpus_withheld(request: DeploymentRequest) -> frozenset[int]:
-    return frozenset(cpu for withheld in request.withheld for cpu in withheld.cpus)
 
 
 def _pool_cpus(plan: ContainerPlan, held: frozenset[int]) -> frozenset[int]:
