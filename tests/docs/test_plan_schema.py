@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import pytest
 
 from cpuplan.model import reasons
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import PodPlan
+from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
 from tests.conftest import TreeOf
 from tests.machines import machine_names
 from tests.podvolume import plan_of_pod
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "plan.schema.json").read_text(encoding="utf-8"))
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "plan.schema.json").read_text(encoding="utf-8"))
 validator = jsonschema.Draft202012Validator(SCHEMA)
 
 
@@ -35,6 +37,30 @@ def test_every_published_plan_fits_the_schema(own_machine: TreeOf, name: str, se
 
 def test_the_schema_lists_every_reason_that_a_plan_can_have() -> None:
     assert set(SCHEMA["$defs"]["container"]["properties"]["reason"]["enum"]) == reasons.OF_PLANS
+
+
+def test_the_schema_lists_every_word_for_why_cpus_are_withheld() -> None:
+    withheld = SCHEMA["$defs"]["container"]["properties"]["withheld"]
+    assert withheld["propertyNames"]["enum"] == [str(why) for why in WithheldFor]
+
+
+def test_what_a_plan_says_of_its_cpus_fits_the_schema(own_machine: TreeOf) -> None:
+    plan = plan_of_pod("h100-server", own_machine("h100-server"), quota=2.5)
+    ((name, engine),) = plan.containers
+    told = replace(
+        engine,
+        shortage="too few",
+        withheld=tuple(Withheld(why, frozenset({index})) for index, why in enumerate(WithheldFor)),
+        most_pinned=2,
+    )
+    validator.validate(json.loads(replace(plan, containers=((name, told),)).to_json()))
+
+
+def test_the_table_of_reasons_has_every_reason_once() -> None:
+    page = (DOCS / "annotations.md").read_text(encoding="utf-8")
+    table = page.partition("### Status and reason")[2].partition("**A refusal stays.**")[0]
+    listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(listed) == sorted({*reasons.OF_PLANS, reasons.INVALID_PLAN})
 
 
 @pytest.fixture
