@@ -31,7 +31,7 @@ help:
 	@echo "make demo          from kubectl annotate to the plan, on a cluster of its own; make demo-down removes it"
 	@echo "make soak          long searches: 100,000 random histories of a ledger, 300 stories of a node, 5,000 fuzzed inputs per parser,"
 	@echo "                   10,000,000 rounds of the hand-off with dying proxies, and its model with three rounds"
-	@echo "make bench         speed against its bounds: import, reading a host, planning, the hand-off"
+	@echo "make bench         speed against its bounds: import, reading a host, planning, the hand-off; fails where one is exceeded"
 	@echo "make clean         what was built in the checkout"
 
 venv: .venv/installed
@@ -97,8 +97,10 @@ soak: venv
 	  tests/hostflag/test_schedules.py tests/hostflag/test_stress.py
 
 bench: venv
-	PYTHONPATH=operator:. $(BIN)/python -m benchmarks
-	$(BIN)/python -m hostflag_native bench
+	@status=0; \
+	PYTHONPATH=operator:. $(BIN)/python -m benchmarks || status=1; \
+	$(BIN)/python -m hostflag_native bench --require-bars || status=1; \
+	exit $$status
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -34,6 +34,11 @@ class Figure:
     unit: str
     bound: float | None = None
 
+    @property
+    def is_met(self) -> bool:
+        """Whether the figure is within its bound; one without a bound is."""
+        return self.bound is None or self.value <= self.bound
+
     def __str__(self) -> str:
         bound = "" if self.bound is None else f"   (bound {self.bound:g} {self.unit})"
-        return f"{self.name:<64}{self.value:>9.2f} {self.unit}{bound}"
+        return f"{self.name:<64}{self.value:>9.2f} {self.unit}{bound}{'' if self.is_met else '   EXCEEDED'}"

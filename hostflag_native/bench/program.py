@@ -42,6 +42,7 @@ class BenchRequest:
     schedule: Schedule
     lib_path: str
     json_path: str
+    must_meet_bars: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the figures there too; -: to standard output, without the table",
     )
     parser.add_argument(
+        "--require-bars", action="store_true", help="exit with 1 where a bar is missed, however busy the machine is"
+    )
+    parser.add_argument(
         "--lib",
         default=os.environ.get(LIB_PATH_VARIABLE, ""),
         metavar="FILE",
@@ -73,11 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def request_of(namespace: argparse.Namespace) -> BenchRequest:
     """The parsed arguments as a value."""
     schedule = Schedule(namespace.rounds, namespace.cpus or two_allowed_cpus())
-    return BenchRequest(schedule, namespace.lib, namespace.json)
+    return BenchRequest(schedule, namespace.lib, namespace.json, namespace.require_bars)
 
 
 def run(request: BenchRequest) -> int:
-    """Measures and tells; returns 0, or 1 with a sentence on standard error if something could not be measured."""
+    """Measures and tells; returns 0.
+
+    1, with a sentence on standard error: something could not be measured, or a bar is missed that has to be met.
+    """
     if importlib.util.find_spec("numpy") is None:
         print("bench: numpy is missing; install cpuplan[hostflag]", file=sys.stderr)  # noqa: T201
         return 1
@@ -92,6 +99,10 @@ def run(request: BenchRequest) -> int:
             Path(request.json_path).write_text(document + "\n", encoding="utf-8")
     except (ExchangeFailedError, StreamSyncError, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    missed = [bar.name for bar in bars(figures) if not bar.is_met]
+    if request.must_meet_bars and missed:
+        print(f"bench: missed: {'; '.join(missed)}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hostflag_native.__main__ import main
 from hostflag_native.bench.bars import Bar, bars
 from hostflag_native.bench.contestants import Label, Measure, Pair
 from hostflag_native.bench.costs import Lateness, PublishCost, Waiting, WaitingCost
@@ -81,6 +82,26 @@ def test_without_the_limit_there_is_no_ratio() -> None:
     without = replace(FIGURES, rows=FIGURES.rows[1:])
     assert without.ratios(without.rows[0]) is None
     assert "round trip over the limit, p50, threads" not in _met(without)
+
+
+@pytest.mark.parametrize(("arguments", "exit_code"), [([], 0), (["--require-bars"], 1)])
+def test_a_missed_bar_fails_the_run_where_bars_are_required(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], exit_code: int
+) -> None:
+    monkeypatch.setattr("hostflag_native.bench.program.measure", lambda _: FIGURES)
+
+    assert main(["bench", *arguments]) == exit_code
+
+    missed = "round trip over the limit, p99, threads; CPU of an idle wait that naps; watchdog, lateness, p99.9"
+    assert capsys.readouterr().err == (f"bench: missed: {missed}\n" if exit_code else "")
+
+
+def test_met_bars_pass_where_bars_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    met = replace(FIGURES, rows=(), waiting=(), lateness=replace(FIGURES.lateness, since_gathered=_times(100, 200, 0)))
+    met = replace(met, waiting=(WaitingCost(Waiting.IDLE_NAP, 0.01),))
+    monkeypatch.setattr("hostflag_native.bench.program.measure", lambda _: met)
+
+    assert main(["bench", "--require-bars"]) == 0
 
 
 def test_the_table_says_machine_load_rows_and_bars() -> None:
