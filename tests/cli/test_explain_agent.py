@@ -361,19 +361,27 @@ def test_a_pod_on_no_node_is_told_what_the_scheduler_says(
     assert (answer.exit_code, answer.sentence) == (1, f"cpuplan explain: pod default/llm-0 has no plan yet: {end}")
 
 
-def test_a_plan_copied_from_another_pod_does_not_count_as_the_generation_shown(
-    explain_pod: Command, agent: OneAgent, api: FakeApi
+def test_a_plan_copied_from_another_pod_is_not_the_one_that_the_agent_explains(
+    explain_pod: Command, agent: OneAgent, api: FakeApi, plan: PodPlan
 ) -> None:
-    put_pod(api, replace(plan_with_uid(agent), generation=9), "fresh")
-    agent.explained = replace(agent.explained, uid="fresh", generation=1)
+    put_pod(api, plan, "fresh")
+    agent.explained = replace(agent.explained, uid="fresh")
 
-    assert explain_pod().facts["agent"] == "that of gpu-1, generation 1, 1.5 s ago"
+    answer = explain_pod()
+
+    assert answer.facts["agent"] == "that of gpu-1, generation 3, 1.5 s ago"
+    assert "Container engine, as the agent has decided it" in answer.output
 
 
-def plan_with_uid(agent: OneAgent) -> PodPlan:
-    """The plan that the agent explains, as another pod had it."""
-    containers = tuple((container.name, container.plan) for container in agent.explained.containers)
-    return PodPlan(3, "of another pod", "boot", "gpu-1", containers)
+def test_a_pod_that_has_ended_is_explained_with_what_the_agent_says_of_it(
+    explain_pod: Command, agent: OneAgent
+) -> None:
+    agent.explained = replace(agent.explained, generation=0, notes=("the pod has ended",), containers=())
+
+    answer = explain_pod()
+
+    assert (answer.facts["agent"], answer.facts["says"]) == ("that of gpu-1, no plan, 1.5 s ago", "the pod has ended")
+    assert "Container engine\n" in answer.output
 
 
 def test_an_agents_url_can_be_given(explain_pod: Command, agent: OneAgent, api: FakeApi) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -211,6 +212,21 @@ def test_a_gpu_near_no_cpu_finds_the_cpus_of_others_claimed() -> None:
 def test_what_was_told_comes_back_from_json(h100: HostTopology) -> None:
     found = in_a_ledger("b", [request("a", GPU_B), request("b", GPU_B, created=1)], h100)
     assert tuple(Candidates.from_document(c.to_document()) for c in found) == found
+
+
+def test_a_full_server_is_told_within_bounds(own_machine: TreeOf) -> None:
+    """384 CPUs, 64 workers on eight GPUs, and a neighbour for each of 110 CPUs."""
+    topology = read_topology(own_machine("mi300x-server"))
+    workers = [function.address for function in topology.functions[:8] for _ in range(8)]
+    made = plan_on(topology, "auto", workers)
+    free = sorted(topology.online - made.pinned)[:110]
+    found = candidates_of(
+        Decision.of_plan("auto", workers, made, None),
+        topology,
+        neighbours={f"a-namespace/an-inference-server-{cpu} container engine": frozenset({cpu}) for cpu in free},
+    )
+    assert (made.reason, len(topology.online)) == ("pinned", 384)
+    assert len(json.dumps([each.to_document() for each in found])) < 256 << 10
 
 
 @settings(max_examples=150, deadline=None)

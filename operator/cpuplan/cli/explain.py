@@ -50,7 +50,7 @@ def run(namespace: argparse.Namespace) -> int:
     """Prints the explanation; returns 0."""
     source = _source(namespace)
     explained = None if source.agent is None else source.agent.explained
-    is_current = explained is not None and source.plan is not None and explained.generation == source.plan.generation
+    is_current = explained is not None and source.plan is not None and explained.is_about(source.plan)
     topology = None if is_current or source.plan is None else _topology(namespace, source.plan)
     containers = () if source.plan is None else source.plan.containers
     reasons = {

@@ -137,7 +137,7 @@ def _judged(who: str, answer: Any, pod: AskedPod) -> PodExplained:
         wrong = f"{who} does not know the pod: {'; '.join(explained.notes)}; ask again in a moment"
     elif explained.uid != pod.uid:
         wrong = f"{who} speaks of another pod of that name, with the UID {explained.uid}; ask again in a moment"
-    elif explained.generation < pod.generation:
+    elif 0 < explained.generation < pod.generation:
         wrong = (
             f"{who} speaks of generation {explained.generation} of the plan, the pod shows {pod.generation}; ask again "
             "in a moment"

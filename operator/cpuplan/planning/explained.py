@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..model.podplan import ContainerPlan
+from ..model.podplan import ContainerPlan, PodPlan
 from .candidates import Candidates
 from .explanation import Sentence
 
@@ -72,6 +72,10 @@ class PodExplained:
     generation: int
     notes: tuple[str, ...]
     containers: tuple[ContainerExplained, ...] = ()
+
+    def is_about(self, plan: PodPlan) -> bool:
+        """Whether it explains this very plan of its pod."""
+        return (self.uid, self.generation) == (plan.pod_uid, plan.generation)
 
     def container(self, name: str) -> ContainerExplained | None:
         """One container, None where it is not planned."""
