@@ -297,3 +297,24 @@ def test_an_override_that_is_missing_is_one_sentence(
     assert answer.sentence == (
         f"cpuplan {command}: topology override {tmp_path}/none: No such file or directory; give an existing file"
     )
+
+
+def test_a_gpus_place_and_a_workers_turn_are_counted_alike_in_all_sentences(cpuplan: Command, server: HostRoot) -> None:
+    """Places and turns from 1; workers and cores, which are named by their number, from 0."""
+    tree = ["--sysfs-root", server.sys, "--why"]
+
+    output = cpuplan("plan", "--device", "43:00.0", *tree).output
+
+    assert "core 1,113 of NUMA node 0 for GPU 0000:43:00.0, GPU 2 of 4 there\n" in output
+    assert "counted from 0; GPU 0000:43:00.0 is GPU 2 of 4 there and may take every core 1 + k x 4\n" in output
+    by_number = cpuplan("plan", "--setting", "100", "--workers=-,-", *tree).output
+    assert "0       -       100,212  core 100,212, number 1 from CPU 100 up\n" in by_number
+    assert "1       -       101,213  core 101,213, number 2 from CPU 100 up\n" in by_number
+
+
+def test_a_worker_without_a_core_has_the_number_by_which_everything_else_calls_it(
+    cpuplan: Command, server: HostRoot
+) -> None:
+    words = ["--device", "-", "--device", "-", "--mask", "0-1", "--sysfs-root", server.sys]
+
+    assert "no core is left for worker 1: 2 workers and" in cpuplan("plan", *words).facts["why"]

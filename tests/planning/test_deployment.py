@@ -128,7 +128,7 @@ def test_more_workers_than_steps_pin_nothing(plan: Plan) -> None:
     made = plan(H100, "auto", *["0000:1b:00.0"] * 3, mask="0-8,112-120")
     assert (pins(made), made.reason) == (" result None", "no-core-left")
     assert made.why == (
-        "nothing is pinned: no core is left in NUMA node 0 for worker 3, number 3 on GPU 0000:1b:00.0: the mask has "
+        "nothing is pinned: no core is left in NUMA node 0 for worker 2, number 3 on GPU 0000:1b:00.0: the mask has "
         "9 cores there for 4 GPUs; the last 4 are kept for result threads; give the container more CPUs there, "
         "or run fewer workers on this GPU"
     )
@@ -317,7 +317,7 @@ def test_without_a_worker_or_a_cpu_there_is_nothing_to_place(
 
 def test_workers_without_a_gpu_are_told_how_many_cores_they_need(plan: Plan) -> None:
     assert plan(H100, "auto", None, None, mask="0-1").why == (
-        "nothing is pinned: no core is left for worker 2: 2 workers and the result threads need a core each, "
+        "nothing is pinned: no core is left for worker 1: 2 workers and the result threads need a core each, "
         "the mask has 2; give the container more CPUs, or run fewer workers"
     )
     assert plan(H100, "auto", None, mask="0").why == (

@@ -55,7 +55,7 @@ def test_what_was_asked_is_said_first(h100: HostTopology) -> None:
 def test_every_cpu_taken_has_its_step_and_its_file(h100: HostTopology) -> None:
     said = alone(h100, "auto", GPU_B)
     assert texts(said, Topic.TAKEN) == [
-        "worker 0 takes core 1,113: core 1 of NUMA node 0, counted from 0; GPU 0000:43:00.0 is number 1 of 4 there "
+        "worker 0 takes core 1,113: core 1 of NUMA node 0, counted from 0; GPU 0000:43:00.0 is GPU 2 of 4 there "
         "and may take every core 1 + k x 4",
         "result threads take CPU 54, the first of core 54,166: core 1 of NUMA node 0, counted from the top, for the "
         "first worker's GPU",

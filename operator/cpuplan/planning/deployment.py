@@ -137,8 +137,8 @@ def _from_number(
     if len(candidates) < worker_count:
         raise _too_few_above(number, worker_count, candidates, result_core)
     workers = tuple(
-        StepCpus(frozenset(core), f"core {format_cpu_list(core)}, number {index} from CPU {number} up")
-        for index, core in enumerate(candidates[:worker_count])
+        StepCpus(frozenset(core), f"core {format_cpu_list(core)}, number {count} from CPU {number} up")
+        for count, core in enumerate(candidates[:worker_count], start=1)
     )
     return workers, result_core[0]
 
@@ -233,12 +233,12 @@ def _no_core_sentence(index: int, keys: Sequence[str | None], place: Place, neig
     held = f" ({held_count} of them held by other deployments)" if held_count else ""
     if place.name == WHOLE_MASK:
         return (
-            f"no core is left for worker {index + 1}: {counted(len(keys), 'worker')} and the result threads need a "
+            f"no core is left for worker {index}: {counted(len(keys), 'worker')} and the result threads need a "
             f"core each, the mask has {len(place.cores)}{held}; give the container more CPUs, or run fewer workers"
         )
     shared = f" for {place.count} GPUs" if place.count > 1 else ""
     return (
-        f"no core is left in {place.name} for worker {index + 1}, number {keys[: index + 1].count(keys[index])} on "
+        f"no core is left in {place.name} for worker {index}, number {keys[: index + 1].count(keys[index])} on "
         f"GPU {keys[index]}: the mask has {len(place.cores)} cores there{shared}{held}; the last {place.count} are "
         "kept for result threads; give the container more CPUs there, or run fewer workers on this GPU"
     )

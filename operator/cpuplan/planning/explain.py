@@ -175,7 +175,7 @@ class _Explained:
         if not self._is_gpu(decision.addresses[index]):
             return f"{start}{where}"
         return (
-            f"{start}{where}; GPU {decision.addresses[index]} is number {place.rank} of {place.count} there and "
+            f"{start}{where}; GPU {decision.addresses[index]} is GPU {place.rank + 1} of {place.count} there and "
             f"may take every core {place.rank} + k x {place.count}"
         )
 
