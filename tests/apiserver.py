@@ -13,6 +13,7 @@ import functools
 import http.client
 import json
 import os
+import re
 import secrets
 import ssl
 import subprocess
@@ -50,10 +51,11 @@ def find_program(name: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said: HTTP status and the parsed body (the raw text where it is no JSON)."""
+    """What the API server said: HTTP status, the parsed body (the raw text where it is no JSON), its warnings."""
 
     status: int
     body: Any
+    warnings: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -103,7 +105,8 @@ class ApiServer:
         finally:
             connection.close()
         is_json = response.headers.get_content_type() == "application/json"
-        return Answer(response.status, json.loads(text) if is_json else text)
+        warnings = tuple(map(_warning_text, response.headers.get_all("Warning", [])))
+        return Answer(response.status, json.loads(text) if is_json else text, warnings)
 
     def must(self, method: str, path: str, body: object = None, **options: Any) -> Any:
         """The body of a call that has to succeed; AssertionError with the server's words otherwise."""
@@ -245,6 +248,11 @@ def _write_kubeconfig(path: Path, url: str, certificate: Path, token: str) -> No
         )
     )
     path.chmod(0o600)
+
+
+def _warning_text(header: str) -> str:
+    """The text in a Warning header, a quoted string (RFC 9111, 5.5)."""
+    return re.sub(r"\\(.)", r"\1", header.partition('"')[2].rpartition('"')[0])
 
 
 def _is_ready(server: ApiServer) -> bool:

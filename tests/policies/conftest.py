@@ -95,7 +95,7 @@ def _make_ranged_namespace(server: ApiServer) -> None:
 
 
 def _wait_for_policies(server: ApiServer) -> None:
-    """Returns when each of the six policies has shown itself."""
+    """Returns when each of the seven policies has shown itself."""
     deadline = time.monotonic() + EFFECT_SECONDS
     while not _all_in_effect(server):
         assert time.monotonic() < deadline, f"the policies had no effect after {EFFECT_SECONDS:.0f} s"
@@ -125,9 +125,17 @@ def _all_in_effect(server: ApiServer) -> bool:
         "Impersonate-Group": "system:masters",
     }
     plain = {"metadata": {"name": "probe"}, "spec": spec}
+    template = {"metadata": {"labels": {"app": "probe"}}, "spec": spec}
+    workload = {"selector": {"matchLabels": {"app": "probe"}}, "template": template}
+    misplaced = {"metadata": {"name": "probe", "annotations": {"step_thread_core": "auto"}}, "spec": workload}
+    warned = server.call("POST", "/apis/apps/v1/namespaces/demo/deployments", misplaced, query={"dryRun": "All"})
     refusals = (
         server.call("POST", PODS, bad, query={"dryRun": "All"}),
         server.call("POST", f"{PODS}/probe/binding", binding, query={"dryRun": "All"}),
         server.call("POST", PODS, plain, query={"dryRun": "All"}, headers=agent),
     )
-    return is_mutated and all("ValidatingAdmissionPolicy" in refusal.message for refusal in refusals)
+    return (
+        is_mutated
+        and warned.warnings != ()
+        and all("ValidatingAdmissionPolicy" in refusal.message for refusal in refusals)
+    )

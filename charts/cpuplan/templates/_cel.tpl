@@ -3,6 +3,11 @@ Fragments of CEL, so that a rule that several policies share is written once. Th
 Kubernetes 1.30 only (no comprehensions over two variables, no format library).
 */}}
 
+{{/* The keys that users write. */}}
+{{- define "cpuplan.cel.userKeys" -}}
+["step_thread_core", "cpuplan.dev/workers", "cpuplan.dev/container", "cpuplan.dev/selftest"]
+{{- end -}}
+
 {{/* Whether annotation key k is ours: under the prefix, and not one of the users'. */}}
 {{- define "cpuplan.cel.isOurs" -}}
 (k.startsWith("cpuplan.dev/") && !(k in ["cpuplan.dev/workers", "cpuplan.dev/container", "cpuplan.dev/selftest"]))
