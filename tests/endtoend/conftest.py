@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cpuplan.model.podplan import PodPlan
 from tests.cluster import fakegpus
 from tests.cluster.console import ClusterError
-from tests.cluster.fixture import Cluster
+from tests.cluster.fixture import RELEASE, Cluster
 from tests.simulation.nodes import NodeSpec, Simulation
 
 PLAN_KEY = "cpuplan.dev/plan"
@@ -23,6 +26,12 @@ LIMIT_SECONDS = 90.0
 """How long a condition may take on a busy machine before a test fails; none is measured."""
 
 SIMULATED_NODE = "sim-h100"
+
+AUDIT_PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+AUDIT_ROLE = yaml.safe_load(
+    re.search(r"^    apiVersion: rbac.*?\n\n", AUDIT_PAGE, re.MULTILINE | re.DOTALL)[0]  # type: ignore[index]
+)
+AUDITOR = "auditor"
 
 Json = dict[str, Any]
 
@@ -127,6 +136,28 @@ def stage(installed: Cluster) -> Iterator[Stage]:
     yield Stage(installed, namespace, installed.image())
     installed.kubectl("delete", "pods", "-n", namespace, "--all", "--timeout=60s")
     installed.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+@pytest.fixture
+def auditor(stage: Stage, tmp_path: Path) -> Iterator[Path]:
+    """The kubeconfig of a service account with the role of docs/audit.md in the agents' namespace, and no other."""
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": stage.namespace, "namespace": RELEASE},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": AUDIT_ROLE["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": AUDITOR, "namespace": stage.namespace}],
+    }
+    stage.cluster.kubectl("create", "serviceaccount", AUDITOR, "-n", stage.namespace)
+    stage.cluster.apply(AUDIT_ROLE, binding)
+    token = stage.cluster.kubectl("create", "token", AUDITOR, "-n", stage.namespace).strip()
+    config = json.loads(stage.cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    config["users"][0]["user"] = {"token": token}
+    path = tmp_path / "auditor-kubeconfig"
+    path.write_text(json.dumps(config))
+    yield path
+    names = (f"rolebinding/{stage.namespace}", f"role/{AUDIT_ROLE['metadata']['name']}")
+    stage.cluster.kubectl("delete", "-n", RELEASE, "--ignore-not-found", *names)
 
 
 @pytest.fixture(scope="session")

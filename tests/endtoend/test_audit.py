@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from cpuplan.cli.main import main
-from tests.cluster.fixture import RELEASE
 from tests.endtoend.conftest import Stage, until
-
-PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-ROLE = yaml.safe_load(re.search(r"^    apiVersion: rbac.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)[0])  # type: ignore[index]
-ACCOUNT = "auditor"
 
 Audit = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def audit(stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[Audit]:
+def audit(auditor: Path, capfd: pytest.CaptureFixture[str]) -> Audit:
     """Runs `cpuplan audit -o json` as a service account that is bound to the page's role alone."""
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": stage.namespace, "namespace": RELEASE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROLE["metadata"]["name"]},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": stage.namespace}],
-    }
-    stage.cluster.kubectl("create", "serviceaccount", ACCOUNT, "-n", stage.namespace)
-    stage.cluster.apply(ROLE, binding)
-    token = stage.cluster.kubectl("create", "token", ACCOUNT, "-n", stage.namespace).strip()
-    config = json.loads(stage.cluster.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
-    config["users"][0]["user"] = {"token": token}
-    path = tmp_path / "kubeconfig"
-    path.write_text(json.dumps(config))
 
     def run(*words: str) -> list[dict[str, Any]]:
         capfd.readouterr()
-        exit_code = main(["audit", "--kubeconfig", str(path), "-o", "json", *words])
+        exit_code = main(["audit", "--kubeconfig", str(auditor), "-o", "json", *words])
         output, complaint = capfd.readouterr()
         assert (exit_code, complaint) == (0, "")
         nodes: list[dict[str, Any]] = json.loads(output)
         return nodes
 
-    yield run
-    stage.cluster.kubectl("delete", "-n", RELEASE, f"rolebinding/{stage.namespace}", f"role/{ROLE['metadata']['name']}")
+    return run
 
 
 def test_a_gpu_pod_that_nobody_annotated_is_found_with_its_real_quota(stage: Stage, audit: Audit) -> None:
