@@ -3,18 +3,19 @@
 One class, longer than most modules here: engines bind to all of its names by subclassing it.
 """
 
-import atexit
 import ctypes
 import operator
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from hostflag_native.at_exit import call_at_exit
 from hostflag_native.durations import as_ns
 from hostflag_native.errors import StreamSyncError
 from hostflag_native.layout import _M32, ALREADY_FAR_AHEAD, FAR_AHEAD, REPLY_CAPACITY, is_ahead, is_geq
 from hostflag_native.page import HostPage
-from hostflag_native.process_watch import watch_process_end
+from hostflag_native.process_watch import ProcessWatch, watch_process_end
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,6 +26,9 @@ _SLICE_NS: Final = 100_000_000
 _MIN_POLL_NS: Final = 50_000
 """The watchdog's shortest poll, in ns: below it the polling itself costs percents of a CPU."""
 
+
+_MAX_POLL_NS: Final = 100_000_000
+"""Its longest, in ns: stopping it takes a poll."""
 
 _IDLE_AFTER_NS: Final = 100_000_000
 """Without a round for so long, in ns, a wait is idle and naps longer."""
@@ -69,8 +73,9 @@ class HostFlagCore(HostPage):
         self.deadline_ms: float = 0
         self._idle_ns = 0
         self._watchdog: int | None = None
-        self._watches: list[Callable[[], None]] = []
-        self._is_exit_registered = False
+        self._watchdog_lock = threading.RLock()
+        self._watches: set[ProcessWatch] = set()
+        self._forget_exit: Callable[[], None] | None = None
 
     # ---- the proxy's half ----
 
@@ -178,6 +183,8 @@ class HostFlagCore(HostPage):
            so nobody writes a reply and none is unread. Else back to 1.
         3. Claim value, write the failed reply, release value.
 
+        Every return to 1 means that somebody served or failed a round in between, one nearer to value.
+
         A claimant that is still at it after 10 ms is taken for dead: one that only stands still must be ended first.
 
         Returns:
@@ -227,12 +234,15 @@ class HostFlagCore(HostPage):
             An undo that ends the watch. close() ends it too.
 
         Raises:
-            StreamSyncError: closed, inherited through fork, or the kernel cannot watch a process.
+            StreamSyncError: closed, inherited through fork, or the process cannot be watched.
         """
         self._check_may_store()
-        undo = watch_process_end(pid, self.fail_ahead)
-        self._watches.append(undo)
-        return undo
+        watch = watch_process_end(pid, self.fail_ahead)
+        self._watches.difference_update([other for other in tuple(self._watches) if other.is_over])
+        if watch is None:
+            return _nothing_to_undo
+        self._watches.add(watch)
+        return watch.cancel
 
     # ---- set-up and watchdog ----
 
@@ -244,7 +254,10 @@ class HostFlagCore(HostPage):
             fail_status: int32 at the start of a failed reply; the rest is zero.
             deadline_ms: how long a gathered round may stay unreleased, in ms; above 100 ms (one CFS period) where a
                 CPU quota applies.
-            poll_us: how often the watchdog looks, in us; at most a tenth of the deadline and at least 50 us.
+            poll_us: how often the watchdog looks, in us; at most a tenth of the deadline, and 50 us to 100 ms.
+
+        The watchdog's thread runs on the CPUs and at the priority that the calling thread has now: call this before
+        that thread is pinned.
 
         Raises:
             StreamSyncError: a watchdog runs, a size or deadline is out of range (nothing is changed then), closed,
@@ -257,7 +270,7 @@ class HostFlagCore(HostPage):
         if not deadline_ms > 0:
             raise StreamSyncError(f"the deadline is {deadline_ms} ms, expected more than 0")
         deadline_ns = max(1, as_ns(deadline_ms, 1000))
-        poll_ns = max(_MIN_POLL_NS, min(as_ns(poll_us, 1_000_000), deadline_ns // 10))
+        poll_ns = max(_MIN_POLL_NS, min(as_ns(poll_us, 1_000_000), deadline_ns // 10, _MAX_POLL_NS))
         self._write_failed_reply(size, fail_status)
         watchdog = self.lib.dsv41_hf_watchdog_start(
             self.gathered_host,
@@ -275,18 +288,22 @@ class HostFlagCore(HostPage):
         self.reply_bytes = size
         self.fail_status = fail_status
         self.deadline_ms = deadline_ms
-        if not self._is_exit_registered:
-            self._is_exit_registered = True
-            atexit.register(self._fail_ahead_at_exit)
+        if self._forget_exit is None:
+            self._forget_exit = call_at_exit(self._fail_ahead_at_exit)
 
-    def configure_reply(self, reply_bytes: int, fail_status: int) -> None:
+    def configure_reply(self, reply_bytes: int, fail_status: int, deadline_ms: float = 0) -> None:
         """Sets size and status without touching the page: a proxy's view of a page that the engine attached.
+
+        Args:
+            reply_bytes, fail_status: as in attach.
+            deadline_ms: the engine's deadline, in ms, which keeps this proxy's idle naps short beside it; 0: unknown.
 
         Raises:
             StreamSyncError: the size is not within 4 to REPLY_CAPACITY.
         """
         self.reply_bytes = _checked_reply_bytes(reply_bytes)
         self.fail_status = fail_status
+        self.deadline_ms = deadline_ms
 
     def watchdog_stats(self) -> dict[str, Any]:
         """{"running": False}, or running, deadline_ms, fires, last_failed_round and max_late_ms."""
@@ -303,15 +320,22 @@ class HostFlagCore(HostPage):
 
     def watchdog_mirror(self, dst: int) -> bool:
         """Writes the watchdog's raw stats, 3 x u64, to address dst; without a watchdog nothing, and False."""
-        if self._watchdog is None or self._is_inherited():
+        if self._is_inherited():
             return False
-        self._short.dsv41_hf_watchdog_stats(self._watchdog, dst)
+        with self._watchdog_lock:  # keeps a stop in another thread from freeing it meanwhile
+            if self._watchdog is None:
+                return False
+            self._short.dsv41_hf_watchdog_stats(self._watchdog, dst)
         return True
 
     def stop_watchdog(self) -> None:
         """Stops and joins the watchdog if one runs, within one poll."""
-        watchdog, self._watchdog = self._watchdog, None
-        if watchdog is not None and not self._is_inherited():
+        if self._is_inherited():
+            self._watchdog = None
+            return
+        with self._watchdog_lock:
+            watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None:
             self.lib.dsv41_hf_watchdog_stop(watchdog)
 
     def reset(self) -> None:
@@ -330,11 +354,12 @@ class HostFlagCore(HostPage):
         """Stops watches and watchdog, frees the page if it is this object's; fails no round. May be called twice."""
         if self.page == 0:
             return
-        for undo in self._watches:
-            undo()
+        for watch in tuple(self._watches):
+            watch.cancel()
         self._watches.clear()
         self.stop_watchdog()
-        atexit.unregister(self._fail_ahead_at_exit)
+        if self._forget_exit is not None:
+            self._forget_exit()
         self._forget_page()
 
     def describe(self) -> dict[str, Any]:
@@ -378,6 +403,10 @@ class HostFlagCore(HostPage):
         if not self._is_inherited():
             self.fail_ahead()
             self.stop_watchdog()
+
+
+def _nothing_to_undo() -> None:
+    """The undo of a watch that was over before it began."""
 
 
 def _is_plain_array(src: "npt.NDArray[Any]") -> bool:

@@ -58,7 +58,7 @@ def load_packaged_or_compiled(library: NativeLibrary, bind: Bind) -> tuple[ctype
 
 def _load_file(path: str, bind: Bind) -> tuple[ctypes.CDLL, str]:
     try:
-        library = ctypes.CDLL(path)
+        library = ctypes.CDLL(os.path.abspath(path))  # noqa: PTH100  a bare name would be looked for elsewhere
     except OSError as error:
         raise StreamSyncError(f"{path} cannot be loaded: {error}") from error
     return bind(library, path), path

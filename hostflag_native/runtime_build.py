@@ -44,15 +44,20 @@ def find_compiler() -> Compiler:
     """$CC, else the first of cc, gcc, clang on PATH.
 
     Raises:
-        StreamSyncError: there is none.
+        StreamSyncError: there is none, or CC is not a command.
     """
     asked = os.environ.get("CC", "")
-    for command in [shlex.split(asked)] if asked else [["cc"], ["gcc"], ["clang"]]:
-        program = shutil.which(command[0]) if command else None
-        if program is not None:
-            status = Path(program).stat()
-            identity = f"{Path(program).resolve()} {status.st_size} {status.st_mtime_ns} {command[1:]}"
-            return Compiler((program, *command[1:]), identity)
+    try:
+        commands = [shlex.split(asked)] if asked else [["cc"], ["gcc"], ["clang"]]
+    except ValueError as error:
+        raise StreamSyncError(f"CC={asked} is not a command ({error}); correct it or unset it") from error
+    for command in commands:
+        found = shutil.which(command[0]) if command else None
+        if found is not None:
+            program = Path(found).absolute()  # it runs in another directory
+            status = program.stat()
+            identity = f"{program.resolve()} {status.st_size} {status.st_mtime_ns} {command[1:]}"
+            return Compiler((str(program), *command[1:]), identity)
     looked_for = f"CC={asked}" if asked else "cc, gcc and clang on PATH"
     raise StreamSyncError(
         f"no C compiler ({looked_for}) to build the hand-off library with; "
@@ -180,16 +185,22 @@ def _compile_and_load(
 
 def _run_compiler(library: NativeLibrary, command: list[str], directory: PrivateDirectory) -> None:
     """Runs it inside the directory, which also takes its temporary files: /tmp may be read-only or full."""
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        cwd=directory.descriptor_path(""),
-        env={**os.environ, "TMPDIR": "."},
-        umask=0o077,
-        start_new_session=True,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=directory.descriptor_path(""),
+            env={**os.environ, "TMPDIR": "."},
+            umask=0o077,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StreamSyncError(
+            f"{library.file_name} cannot be built: {command[0]} does not start ({error.strerror}); "
+            "set CC to a C compiler that does"
+        ) from error
     try:
         output, _ = process.communicate(timeout=COMPILE_LIMIT_SECONDS)
     except subprocess.TimeoutExpired as error:

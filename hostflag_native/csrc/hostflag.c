@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -27,8 +28,8 @@ enum { INTERFACE_VERSION = 2 };
 /* Nap while waiting for it, in ns: shorter than any deadline, long enough to let it have the CPU. */
 #define CLAIMANT_NAP_NS INT64_C(20000)
 
-/* Looks at the word between two looks at the clock: some 100 ns of them, so that the clock costs little and spin_ns
- * is kept well. */
+/* Looks at the word between two looks at the clock: 100 ns of them to 1 us, as long as the pause takes, so that the
+ * clock costs little and spin_ns is kept well. */
 enum { LOOKS_PER_CLOCK = 16 };
 
 static inline bool is_geq(uint32_t a, uint32_t b)
@@ -48,7 +49,6 @@ static inline bool is_ahead(uint32_t v, uint32_t w)
 /* The page in front of every allocation, read-only once written: how much to unmap. */
 struct mapping_front {
     size_t total_bytes;
-    size_t front_bytes;
 };
 
 int dsv41_hf_version(void)
@@ -67,7 +67,6 @@ void *dsv41_hf_alloc(size_t size)
         return NULL;
     struct mapping_front *front = base;
     front->total_bytes = total_bytes;
-    front->front_bytes = page_bytes;
     mprotect(base, page_bytes, PROT_READ);
     return (char *)base + page_bytes;
 }
@@ -180,16 +179,24 @@ static void write_failed_reply(void *reply, size_t n, int32_t status)
  * 1. Claim v, moving claimed from w: from here on no new writer can start.
  * 2. Wait for w's release: whoever claimed w may be copying its reply.
  * 3. Write the failed reply.
- * 4. Release v.
+ *
+ * True if this call decided the round; the caller then releases it.
  */
-int dsv41_hf_fail_release(void *claimed, void *released, uint32_t v, void *reply, size_t n, int32_t status)
+static bool claim_failed(void *claimed, void *released, uint32_t v, void *reply, size_t n, int32_t status)
 {
     uint32_t was;
     if (!advance(claimed, v, &was))
-        return 0;
+        return false;
     dsv41_hf_wait_geq(released, was, CLAIMANT_GRACE_NS, 0, CLAIMANT_NAP_NS);
     write_failed_reply(reply, n, status);
-    advance(released, v, &was);
+    return true;
+}
+
+int dsv41_hf_fail_release(void *claimed, void *released, uint32_t v, void *reply, size_t n, int32_t status)
+{
+    if (!claim_failed(claimed, released, v, reply, n, status))
+        return 0;
+    dsv41_hf_release_max(released, v);
     return 1;
 }
 
@@ -242,6 +249,15 @@ static bool sees_waiting_round(struct watchdog *wd, int64_t now_ns)
     return true;
 }
 
+/* Before the round is released: whoever sees it released finds it counted. */
+static void note_failed_round(struct watchdog *wd, uint64_t late_ns)
+{
+    atomic_store_explicit(&wd->last_failed_round, wd->tracked, memory_order_relaxed);
+    if (late_ns > atomic_load_explicit(&wd->max_late_ns, memory_order_relaxed))
+        atomic_store_explicit(&wd->max_late_ns, late_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&wd->fires, 1, memory_order_release);
+}
+
 /* One look; returns how long to nap until the next, in ns. */
 static int64_t watchdog_look(struct watchdog *wd)
 {
@@ -251,12 +267,9 @@ static int64_t watchdog_look(struct watchdog *wd)
     int64_t left_ns = wd->deadline_ns - (now_ns - wd->tracked_since_ns);
     if (left_ns > 0)
         return left_ns < wd->poll_ns ? left_ns : wd->poll_ns;
-    if (dsv41_hf_fail_release(wd->claimed, wd->released, wd->tracked, wd->reply, wd->reply_bytes, wd->status)) {
-        uint64_t late_ns = (uint64_t)-left_ns;
-        atomic_store_explicit(&wd->last_failed_round, wd->tracked, memory_order_relaxed);
-        if (late_ns > atomic_load_explicit(&wd->max_late_ns, memory_order_relaxed))
-            atomic_store_explicit(&wd->max_late_ns, late_ns, memory_order_relaxed);
-        atomic_fetch_add_explicit(&wd->fires, 1, memory_order_release);
+    if (claim_failed(wd->claimed, wd->released, wd->tracked, wd->reply, wd->reply_bytes, wd->status)) {
+        note_failed_round(wd, (uint64_t)-left_ns);
+        dsv41_hf_release_max(wd->released, wd->tracked);
     }
     return wd->poll_ns;
 }
@@ -304,6 +317,10 @@ void *dsv41_hf_watchdog_start(void *gathered, void *released, void *claimed, voi
 void dsv41_hf_watchdog_stats(void *wd, uint64_t out[3])
 {
     struct watchdog *dog = wd;
+    if (dog == NULL) {
+        memset(out, 0, 3 * sizeof out[0]);
+        return;
+    }
     out[0] = atomic_load_explicit(&dog->fires, memory_order_acquire);
     out[1] = atomic_load_explicit(&dog->last_failed_round, memory_order_relaxed);
     out[2] = atomic_load_explicit(&dog->max_late_ns, memory_order_relaxed);

@@ -52,7 +52,8 @@ uint32_t dsv41_hf_load(void *word);
 
 /*
  * The word becomes v if v is ahead of it; else it stays. So it never moves back, whoever races.
- * Release; partner: dsv41_hf_load, dsv41_hf_wait_geq, the device's wait on the word.
+ * Release where it moves the word; partner: dsv41_hf_load, dsv41_hf_wait_geq, the device's wait on the word. A call
+ * that leaves the word orders nothing.
  */
 void dsv41_hf_release_max(void *word, uint32_t v);
 
@@ -64,7 +65,8 @@ void dsv41_hf_set(void *word, uint32_t v);
 
 /*
  * Decides who writes round v's reply: 1 if this call moved claimed ahead to v, else 0. Of any number of callers
- * with the same v exactly one gets 1. Acquire and release; partner: every other claim.
+ * with the same v exactly one gets 1. Acquire and release where it returns 1; partner: every other such claim. A call
+ * that returns 0 orders nothing.
  */
 int dsv41_hf_claim(void *claimed, uint32_t v);
 
@@ -95,7 +97,11 @@ int dsv41_hf_wait_geq(void *word, uint32_t v, int64_t timeout_ns, int64_t spin_n
  * Starts a native thread that fails the round that is gathered and not released deadline_ns after it first saw it,
  * with fail_release as above; never earlier. It looks every poll_ns (sooner when a deadline is due), has all signals
  * blocked and a timer slack of 1 ns, and needs the page until dsv41_hf_watchdog_stop returns. A round that someone
- * else has claimed is left to its claimant.
+ * else has claimed is left to its claimant. A stop takes as long as a poll: keep poll_ns short.
+ *
+ * The thread inherits the calling thread's CPUs and scheduling policy. Start it before that thread is pinned to a core
+ * on which something spins, above all at real-time priority: there the watchdog would never run.
+ *
  * Returns NULL when a pointer is NULL, a duration is not positive, or memory or a thread cannot be had.
  */
 void *dsv41_hf_watchdog_start(void *gathered, void *released, void *claimed, void *reply, size_t n, int32_t status,
@@ -103,7 +109,8 @@ void *dsv41_hf_watchdog_start(void *gathered, void *released, void *claimed, voi
 
 /*
  * out[0] = rounds failed so far, out[1] = the last of them, out[2] = the largest lateness in ns (time of failing
- * minus first seen minus deadline). Three separate reads: out[1] and out[2] are at least as new as out[0].
+ * minus first seen minus deadline). Three separate reads: out[1] and out[2] are at least as new as out[0]. A round is
+ * counted before it is released. Zeros where wd is NULL. Not beside dsv41_hf_watchdog_stop.
  */
 void dsv41_hf_watchdog_stats(void *wd, uint64_t out[3]);
 

@@ -31,7 +31,7 @@ class PeerRole(StrEnum):
 @contextlib.contextmanager
 def peer_process(page: SharedPage, task: "PeerTask") -> Iterator["subprocess.Popen[bytes]"]:
     """A peer on the page; ended when the block ends, however that is."""
-    command = program_command("peer", str(page.descriptor), json.dumps(asdict(task)))
+    command = program_command("peer", str(os.getpid()), str(page.descriptor), json.dumps(asdict(task)))
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(page.descriptor,)
     )
@@ -46,7 +46,7 @@ def peer_process(page: SharedPage, task: "PeerTask") -> Iterator["subprocess.Pop
 
 @dataclass(frozen=True, slots=True)
 class PeerTask:
-    """What a peer is told: its role, and the rounds it plays it in."""
+    """What a peer is told: its role, and its rounds; one that is to die serves all but the last."""
 
     role: PeerRole
     first: int
@@ -67,13 +67,14 @@ def serve_as_peer(task: PeerTask, page: SharedPage) -> int:
     for round_number in range(task.first, task.first + task.count):
         if not core.wait_gathered(round_number, 2 * STEP_SECONDS):
             return 1
-        if task.role is PeerRole.DIE_BEFORE_CLAIM:
+        is_last = round_number == task.first + task.count - 1
+        if is_last and task.role is PeerRole.DIE_BEFORE_CLAIM:
             _die()
-        if task.role is PeerRole.DIE_AFTER_CLAIM:
+        if is_last and task.role is PeerRole.DIE_AFTER_CLAIM:
             core.lib.dsv41_hf_claim(core.claimed_host, round_number % 2**32)
             _die()
         publish_bytes(core, round_number, reply_of(round_number, task.reply_bytes))
-        if task.role is PeerRole.DIE_AFTER_RELEASE:
+        if is_last and task.role is PeerRole.DIE_AFTER_RELEASE:
             _die()
     return 0
 

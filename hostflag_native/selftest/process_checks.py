@@ -109,21 +109,31 @@ def _check_killed(core: HostFlagCore, page: SharedPage, lib_path: str, role: Pee
 
 
 def _check_killed_unwatched(core: HostFlagCore, page: SharedPage, lib_path: str) -> Figures:
-    """Nobody watches the proxy's process: the watchdog fails the round it had not claimed."""
+    """Nobody watches the proxy's process: the watchdog fails the round that it had not claimed when it died."""
     set_words(core, JUST_BELOW_WRAP - 1)
-    core.attach(REPLY_BYTES, FAIL_STATUS, WATCHDOG_DEADLINE_MS)
     stream = StreamStandIn(core, REPLY_BYTES)
-    role = PeerRole.DIE_BEFORE_CLAIM
-    with peer_process(page, PeerTask(role, JUST_BELOW_WRAP, 1, REPLY_BYTES, lib_path)) as peer:
+    served, unserved = JUST_BELOW_WRAP, JUST_BELOW_WRAP + 1
+    with peer_process(page, PeerTask(PeerRole.DIE_BEFORE_CLAIM, served, 2, REPLY_BYTES, lib_path)) as peer:
+        stream.gather(served)
+        if not stream.is_released(served, PEER_START_NS):
+            core.release(served)
+            raise CheckFailedError("host-killed", "another process did not answer its first round")
+        stream.take_reply(served)
+        core.attach(REPLY_BYTES, FAIL_STATUS, WATCHDOG_DEADLINE_MS)
         started_ns = time.monotonic_ns()
-        stream.gather(JUST_BELOW_WRAP)
-        if not stream.is_released(JUST_BELOW_WRAP, STEP_NS):
+        stream.gather(unserved)
+        _expect_killed(peer)
+        dead_after_ms = (time.monotonic_ns() - started_ns) / 1e6
+        if not stream.is_released(unserved, STEP_NS):
             raise CheckFailedError("host-killed", "a killed proxy that nobody watches left the stream parked")
         waited_ms = (time.monotonic_ns() - started_ns) / 1e6
-        if stream.take_reply(JUST_BELOW_WRAP) != FAILED_REPLY:
+        if stream.take_reply(unserved) != FAILED_REPLY:
             raise CheckFailedError("host-killed", "the watchdog released a dead proxy's round without a failed reply")
-        _expect_killed(peer)
-    return {"deadlineMs": WATCHDOG_DEADLINE_MS, "releasedAfterMs": round(waited_ms, 3)}
+    return {
+        "deadlineMs": WATCHDOG_DEADLINE_MS,
+        "deadAfterMs": round(dead_after_ms, 3),
+        "releasedAfterMs": round(waited_ms, 3),
+    }
 
 
 def _expect_killed(peer: "subprocess.Popen[bytes]") -> None:

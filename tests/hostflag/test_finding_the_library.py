@@ -27,6 +27,14 @@ def test_an_explicit_path_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert load_hostflag(str(library))[1] == str(library)
 
 
+def test_a_bare_name_is_the_file_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader would look for it among the system's libraries."""
+    monkeypatch.chdir(_build(tmp_path).parent)
+    assert load_hostflag("libdsv41_hostflag.so")[1] == "libdsv41_hostflag.so"
+    monkeypatch.setenv("VLLM_DSPARK_REMOTE_OFL_DIR", ".")
+    assert load_hostflag()[1] == "libdsv41_hostflag.so"
+
+
 def test_an_explicit_path_that_is_missing_is_an_error_that_names_it(tmp_path: Path) -> None:
     missing = tmp_path / "none.so"
     with pytest.raises(StreamSyncError, match=f"^VLLM_DSPARK_REMOTE_HOSTFLAG_LIB={missing} does not exist$"):

@@ -5,8 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +58,43 @@ def test_an_attached_object_that_nobody_holds_any_more_still_fails_ahead_at_exit
     assert run_program(ENGINE.format(end="del core; sys.exit(0)"), start) == "True False"
 
 
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_an_engine_in_a_child_of_multiprocessing_fails_ahead_when_it_ends(
+    method: str, start: int, tmp_path: Path
+) -> None:
+    """Such a child, when forked, leaves without running what is registered with atexit."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(f"""
+        import multiprocessing, os
+        from hostflag_native import HostFlagCore
+        from hostflag_native.shared_page import SharedPage
+
+        def engine(path):
+            global page
+            page = SharedPage(os.open(path, os.O_RDWR))
+            core = HostFlagCore(page=page.address)
+            for offset in (0, 128, 256, 384):
+                core.lib.dsv41_hf_set(core.page + offset, {start})
+            core.attach(16, -7, 60_000)
+            core.lib.dsv41_hf_store(core.gathered_host, {(start + 1) % 2**32})
+
+        if __name__ == "__main__":
+            path = {str(tmp_path / "page")!r}
+            with open(path, "wb") as file:
+                file.truncate(65536)
+            child = multiprocessing.get_context({method!r}).Process(target=engine, args=(path,))
+            child.start()
+            child.join()
+            page = SharedPage(os.open(path, os.O_RDWR))
+            core = HostFlagCore(page=page.address)
+            print(child.exitcode, core.values()[1] == {(start + 1 + 2**30) % 2**32})
+        """)
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "0 True\n"
+
+
 @pytest.fixture
 def page() -> Iterator[SharedPage]:
     page = SharedPage()
@@ -79,6 +118,10 @@ def _running(*command: str, pass_fds: tuple[int, ...] = ()) -> Iterator["subproc
             yield process
         finally:
             process.kill()
+
+
+def _open_descriptors() -> set[str]:
+    return {link.name for link in Path("/proc/self/fd").iterdir()}
 
 
 def _end_of(peer: "subprocess.Popen[bytes]") -> int:
@@ -124,12 +167,17 @@ def test_a_watched_proxy_killed_after_its_release_fails_every_later_round(
 def test_the_watchdog_alone_fails_a_round_that_a_dead_proxy_had_not_claimed(
     engine: HostFlagCore, page: SharedPage, start: int
 ) -> None:
-    engine.attach(16, -7, 30)
     stream = StreamStandIn(engine)
-    with peer_process(page, PeerTask(PeerRole.DIE_BEFORE_CLAIM, start + 1, 1, 16, "")) as peer:
-        assert stream.run_round((start + 1) % 2**32, 16) == FAILED
+    last = (start + 2) % 2**32
+    with peer_process(page, PeerTask(PeerRole.DIE_BEFORE_CLAIM, start + 1, 2, 16, "")) as peer:
+        assert stream.run_round((start + 1) % 2**32, 16) == reply_of(start + 1, 16)
+        engine.attach(16, -7, 500)
+        stream.gather(last)
         assert _end_of(peer) == -signal.SIGKILL
-    assert engine.watchdog_stats()["last_failed_round"] == (start + 1) % 2**32
+        assert not stream.is_released(last, 0), "the proxy died only after the deadline: this machine is too busy"
+        assert stream.is_released(last, LIMIT_NS)
+    assert stream.reply(16) == FAILED
+    assert engine.watchdog_stats()["last_failed_round"] == last
 
 
 def test_a_stopped_proxy_that_has_claimed_keeps_its_round_until_it_goes_on(
@@ -195,3 +243,47 @@ def test_a_kernel_without_pidfd_is_said(engine: HostFlagCore, monkeypatch: pytes
     monkeypatch.setattr(process_watch_module.os, "pidfd_open", refuse)
     with pytest.raises(StreamSyncError, match=r"watch process 1: pidfd_open failed \(Function not implemented\)"):
         engine.watch_proxy(1)
+
+
+def test_a_thread_is_no_process_to_watch(engine: HostFlagCore) -> None:
+    may_end = threading.Event()
+    thread = threading.Thread(target=may_end.wait, args=(60,))
+    thread.start()
+    assert thread.native_id is not None
+    with pytest.raises(StreamSyncError, match="expected the id of a process, not of one of its threads"):
+        engine.watch_proxy(thread.native_id)
+    may_end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("scarce", ["descriptors", "threads"])
+def test_a_watch_that_cannot_start_says_so_and_leaves_nothing_open(
+    engine: HostFlagCore, monkeypatch: pytest.MonkeyPatch, scarce: str
+) -> None:
+    def no_descriptor(*_: int) -> int:
+        raise OSError(24, "Too many open files")
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with _running("sleep", "600") as proxy:
+        before = _open_descriptors()
+        if scarce == "descriptors":
+            monkeypatch.setattr(process_watch_module.os, "eventfd", no_descriptor)
+        else:
+            monkeypatch.setattr(process_watch_module.threading.Thread, "start", no_thread)
+        with pytest.raises(StreamSyncError, match=f"cannot watch process {proxy.pid}: .*raise the limit"):
+            engine.watch_proxy(proxy.pid)
+        monkeypatch.undo()
+        assert _open_descriptors() == before
+        proxy.kill()
+
+
+def test_watches_that_are_over_are_forgotten(engine: HostFlagCore) -> None:
+    with _running("sleep", "600") as proxy:
+        for _ in range(5):
+            engine.watch_proxy(proxy.pid)()
+        engine.watch_proxy(proxy.pid)
+        assert len(engine._watches) == 1
+        engine.close()
+        proxy.kill()

@@ -284,6 +284,34 @@ def test_a_compiler_that_is_asked_for_and_missing_is_said(places: Path, monkeypa
         load_hostflag()
 
 
+def test_a_compiler_named_from_the_working_directory_is_found(
+    compiler: Path, places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(compiler.parent)
+    monkeypatch.setenv("CC", f"./{compiler.name}")
+    assert load_hostflag()[1].startswith(f"{places}/build/")
+
+
+@pytest.mark.parametrize(
+    ("first_line", "asked", "said"),
+    [
+        ("#!/no/such/interpreter", "{}", r"{} does not start \(No such file or directory\)"),
+        ("no program", "{}", r"{} does not start \(Exec format error\)"),
+        ("#!/bin/sh", '{} "', r'CC={} " is not a command \(No closing quotation\)'),
+    ],
+    ids=["no-interpreter", "no-program", "open-quote"],
+)
+def test_a_compiler_that_does_not_start_is_said(
+    places: Path, monkeypatch: pytest.MonkeyPatch, first_line: str, asked: str, said: str
+) -> None:
+    program = places / "odd-cc"
+    program.write_text(first_line)
+    program.chmod(0o755)
+    monkeypatch.setenv("CC", asked.format(program))
+    with pytest.raises(StreamSyncError, match=said.format(program)):
+        load_hostflag()
+
+
 def test_a_compiler_that_fails_is_said_with_its_words(compiler: Path, places: Path) -> None:
     compiler.write_text("#!/bin/sh\necho hostflag.c:1: no such thing >&2\nexit 4\n")
     with pytest.raises(StreamSyncError, match=r"quick-cc ended with 4: hostflag\.c:1: no such thing"):

@@ -210,5 +210,5 @@ def test_after_a_stuck_device_no_other_is_touched_and_nothing_is_torn_down(
 
 def test_every_fault_that_the_stand_in_can_have_is_tried() -> None:
     known = set(re.findall(r'has_fault\("([^"]+)"\)', SOURCE.read_text()))
-    text = Path(__file__).read_text()
-    assert [fault for fault in known if fault not in text] == []
+    tried = {word for text in re.findall(r'"([^"\n]*)"', Path(__file__).read_text()) for word in text.split()}
+    assert known <= tried

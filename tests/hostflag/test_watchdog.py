@@ -2,8 +2,10 @@
 
 import ctypes
 import signal
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -100,6 +102,40 @@ def test_the_mirror_holds_the_raw_stats(core: HostFlagCore, start: int) -> None:
     StreamStandIn(core).run_round((start + 1) % 2**32, 16)
     core.watchdog_mirror(ctypes.addressof(mirror))
     assert list(mirror)[:2] == [1, (start + 1) % 2**32]
+
+
+def test_stats_are_asked_for_while_another_thread_stops_the_watchdog(
+    core: HostFlagCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop waits for whoever reads them: what they are read from is freed by it."""
+    core.attach(16, -7, 60_000)
+    read = core._short.dsv41_hf_watchdog_stats
+    stopper = threading.Thread(target=core.stop_watchdog)
+    was_freed_meanwhile = []
+
+    def read_slowly(watchdog: int, dst: int) -> None:
+        stopper.start()
+        stopper.join(0.1)
+        was_freed_meanwhile.append(not stopper.is_alive())
+        read(watchdog, dst)
+
+    monkeypatch.setattr(core, "_short", SimpleNamespace(dsv41_hf_watchdog_stats=read_slowly))
+    assert core.watchdog_stats()["running"]
+    stopper.join()
+    assert was_freed_meanwhile == [False]
+    assert core.watchdog_stats() == {"running": False}
+
+
+def test_no_watchdog_has_stats_of_zeros(core: HostFlagCore) -> None:
+    stats = (ctypes.c_uint64 * 3)(1, 2, 3)
+    core.lib.dsv41_hf_watchdog_stats(None, ctypes.addressof(stats))
+    assert list(stats) == [0, 0, 0]
+
+
+def test_a_stop_never_waits_for_a_poll_without_end(core: HostFlagCore) -> None:
+    core.attach(16, -7, float("inf"), poll_us=float("inf"))
+    core.stop_watchdog()
+    assert _watchdog_threads() == []
 
 
 @pytest.mark.parametrize("missing", range(4))
