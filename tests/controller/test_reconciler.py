@@ -9,10 +9,11 @@ from cpuplan.controller.indexstore import IndexStore
 from cpuplan.controller.metrics import OperatorMetrics
 from cpuplan.controller.nodes import NodeKnowledge
 from cpuplan.controller.observed import observed_pod
-from cpuplan.controller.reconciler import OLD_PLAN_SECONDS, Reconciler, Waits
+from cpuplan.controller.reconciler import ANNOUNCED_SECONDS, OLD_PLAN_SECONDS, Reconciler, Waits
 from cpuplan.kube.client import KubeClient
 from cpuplan.kube.errors import KubeError
 from cpuplan.model import reasons
+from cpuplan.model.podplan import PodPlan
 from tests.controller.conftest import writes
 from tests.controller.pods import BOOT, CREATED, CREATED_SECONDS, Json, field_owner, planned, pod, pod_plan
 from tests.fakeapi import FakeApi
@@ -124,6 +125,80 @@ def test_a_young_plan_is_announced_by_a_process_that_starts(client: KubeClient, 
     reconciler.adopt([observed_pod(content)], NOW)
     run(reconciler, content)
     assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def restarted(client: KubeClient, *pods: Json, now: float) -> None:
+    """A new process finds these pods, and makes its first pass."""
+    reconciler = Reconciler(
+        IndexStore(client, "cpuplan", "cpuplan"),
+        EventPoster(client, instance="operator-0"),
+        NodeKnowledge(client, namespace="cpuplan", agent_selector="app=agent"),
+        OperatorMetrics(),
+        waits=Waits(30, 15),
+    )
+    reconciler.adopt([observed_pod(content) for content in pods], now)
+    run(reconciler, *pods, now=now)
+
+
+def written_at_creation(plan: PodPlan) -> Json:
+    """The pod a, whose agent wrote this plan last when the pod was created."""
+    return pod("a", plan=plan, managed_fields=[field_owner("agent", "cpuplan.dev/status", CREATED)])
+
+
+def test_a_plan_that_the_index_tells_is_not_announced_again_after_its_event_expired(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler
+) -> None:
+    """A neighbour has moved its pools a while ago, so its annotations look young."""
+    run(reconciler, planned("a"))
+    expire_events(api, client)
+    restarted(client, written_at_creation(pod_plan("a", generation=2)), now=CREATED_SECONDS + ANNOUNCED_SECONDS)
+    assert said(client) == []
+
+
+def test_a_plan_that_was_perhaps_not_announced_before_a_kill_is_announced_now(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler
+) -> None:
+    run(reconciler, planned("a"))
+    expire_events(api, client)
+    restarted(client, written_at_creation(pod_plan("a")), now=CREATED_SECONDS + ANNOUNCED_SECONDS - 1)
+    assert [reason for reason, _ in said(client)] == ["PlanMade"]
+
+
+def test_a_plan_that_changed_while_no_operator_ran_is_told_as_changed(
+    client: KubeClient, reconciler: Reconciler
+) -> None:
+    run(reconciler, planned("a"))
+    changed = written_at_creation(pod_plan("a", generation=2, reason=reasons.WOULD_PIN_ALL, why="too small"))
+    restarted(client, changed, now=CREATED_SECONDS + OLD_PLAN_SECONDS)
+    assert tuple(reason for reason, _ in said(client)) == ("PlanChanged", "PlanMade")
+    assert said(client)[0][1].startswith("plan changed (NotPinned; status Pinned → NotPinned; ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "[" * 100_000, '{"demo/a": 3}', '{"demo/a": {"status": "Pinned", "why": "", "plan": {}}}'],
+)
+def test_an_index_that_cannot_be_read_leaves_the_time_stamps(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler, text: str
+) -> None:
+    api.put(INDEX, {"metadata": {"labels": {"cpuplan.dev/index": "cpuplan"}}, "data": {"gpu-1": text}})
+    restarted(client, written_at_creation(pod_plan("a")), now=CREATED_SECONDS + OLD_PLAN_SECONDS)
+    assert said(client) == []
+
+
+def test_an_index_that_is_not_answered_for_leaves_the_time_stamps(
+    api: FakeApi, client: KubeClient, reconciler: Reconciler
+) -> None:
+    api.fail(500, path_part="/configmaps")
+    restarted(client, written_at_creation(pod_plan("a")), now=CREATED_SECONDS + OLD_PLAN_SECONDS)
+    assert said(client) == []
+    assert indexed(api) == {"gpu-1": ["demo/a"]}
+
+
+def expire_events(api: FakeApi, client: KubeClient) -> None:
+    """The API server has dropped all Events."""
+    for event in client.list_objects(EVENTS).items:
+        api.remove(f"{EVENTS}/{event['metadata']['name']}")
 
 
 def test_a_neighbour_changes_no_more_than_where_pools_float_and_is_not_announced(

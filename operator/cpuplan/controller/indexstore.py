@@ -92,8 +92,7 @@ class IndexStore:
             ConflictError, NotFoundError: somebody else wrote; what is held is forgotten, so the next call repairs.
             KubeError: anything else that went wrong; what was written so far is remembered.
         """
-        held = self._read() if self._held is None else self._held
-        self._held = held
+        held = self._held = self._read() if self._held is None else self._held
         current = {name: now.data for name, now in held.items()}
         needed = changes(held, pack(self._base, list(shares), current))
         for change in needed:
@@ -110,6 +109,15 @@ class IndexStore:
                 len(change.data),
             )
         return needed
+
+    def texts(self) -> list[str]:
+        """What the index says of each node, as the cluster has it.
+
+        Raises:
+            KubeError: the API server did not answer.
+        """
+        held = self._held = self._read() if self._held is None else self._held
+        return [text for now in held.values() for text in now.data.values()]
 
     def size(self) -> IndexSize:
         """What the index holds as far as is known."""

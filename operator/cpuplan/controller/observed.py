@@ -148,15 +148,20 @@ def _plan(text: str | None, uid: str) -> tuple[PlanSeen | None, Any, str]:
         plan = PodPlan.from_json(text)
     except CpuPlanError as error:
         return None, None, str(error)
-    seen = PlanSeen(
+    seen = plan_seen(plan)
+    # A plan of another pod (copied with its manifest) is reported, and holds no CPUs in the index.
+    return seen, json.loads(text) if plan.pod_uid == uid else None, ""
+
+
+def plan_seen(plan: PodPlan) -> PlanSeen:
+    """What the operator uses of a plan."""
+    return PlanSeen(
         generation=plan.generation,
         pod_uid=plan.pod_uid,
         boot_id=plan.boot_id,
         reasons=frozenset(container.reason for _, container in plan.containers),
         facts=tuple(fact for name, container in plan.containers for fact in _facts(name, container)),
     )
-    # A plan of another pod (copied with its manifest) is reported, and holds no CPUs in the index.
-    return seen, json.loads(text) if plan.pod_uid == uid else None, ""
 
 
 def _facts(name: str, plan: ContainerPlan) -> Iterator[tuple[str, str]]:

@@ -111,7 +111,7 @@ class Operation:
             LeadershipLostError: at the first pass after the Lease ended.
         """
         await self._list_at_last()
-        self._reconciler.adopt(self._book.pods(), self._wall())
+        await asyncio.to_thread(self._reconciler.adopt, self._book.pods(), self._wall())
         listed_at = self._clock()
         while True:
             started = self._clock()

@@ -1,10 +1,12 @@
 """What of a plan is worth an Event when it changes, and what changed since it was last seen."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 
 from ..model import reasons
-from ..model.podplan import Status
-from .observed import ObservedPod
+from ..model.errors import CpuPlanError
+from ..model.podplan import PodPlan, Status
+from .observed import ObservedPod, PlanSeen, plan_seen
 
 PlanFacts = tuple[tuple[str, str], ...]
 """Names and values, in the plan's order: status, and of each container what it pins and may use, and the reason.
@@ -20,9 +22,26 @@ def facts_of(pod: ObservedPod) -> PlanFacts | None:
     """
     if pod.status is None or (pod.plan is not None and pod.plan.pod_uid != pod.uid):
         return None
-    facts = () if pod.plan is None else pod.plan.facts
-    is_sentence_needed = pod.plan is None or pod.status == Status.ERROR
-    return (("status", pod.status), *facts, *([("why", pod.why)] if is_sentence_needed else []))
+    return _facts(pod.status, pod.plan, pod.why)
+
+
+def facts_in_index(text: str) -> Iterator[tuple[str, PlanFacts]]:
+    """Pod UID and facts of each plan in one text of the index; what is no plan is left out."""
+    try:
+        entries = list(json.loads(text).values())
+    except (ValueError, AttributeError, RecursionError):
+        return
+    for entry in entries:
+        try:
+            plan = PodPlan.from_json(json.dumps(entry["plan"]))
+            yield plan.pod_uid, _facts(str(entry["status"]), plan_seen(plan), str(entry["why"]))
+        except (CpuPlanError, KeyError, TypeError, RecursionError):
+            continue
+
+
+def _facts(status: str, plan: PlanSeen | None, why: str) -> PlanFacts:
+    is_sentence_needed = plan is None or status == Status.ERROR
+    return (("status", status), *(plan.facts if plan else ()), *([("why", why)] if is_sentence_needed else []))
 
 
 def is_waiting(facts: PlanFacts) -> bool:
@@ -38,11 +57,15 @@ def differences(before: PlanFacts, now: PlanFacts) -> str:
 
 
 class PlanHistory:
-    """The facts of each pod's plan before those it has now. A restart forgets them."""
+    """The facts of each pod's plan before those it has now. A restart forgets all that the index does not say."""
 
     def __init__(self) -> None:
         self._now: dict[str, PlanFacts] = {}
         self._before: dict[str, PlanFacts] = {}
+
+    def remember(self, uid: str, facts: PlanFacts) -> None:
+        """Notes what a pod's plan said when an earlier process saw it last."""
+        self._now[uid] = facts
 
     def before(self, pod: ObservedPod) -> PlanFacts | None:
         """What the pod's plan said before the last change; None where it is the first that was seen."""

@@ -3,7 +3,8 @@
 Blocking; call from one thread.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..kube.errors import KubeError
@@ -15,11 +16,14 @@ from .metrics import OperatorMetrics
 from .nodes import NodeKnowledge
 from .observed import ObservedPod
 from .packing import Share, node_shares
-from .planfacts import PlanHistory
+from .planfacts import PlanFacts, PlanHistory, facts_in_index, facts_of
 
 OLD_PLAN_SECONDS = 3000.0
 """A plan this old when the process starts was announced by an earlier one; its Event may have expired (after one
 hour by default), and would come a second time."""
+
+ANNOUNCED_SECONDS = 300.0
+"""A plan this old that the index tells as it is was announced too: the pass that wrote it, or one soon after, did."""
 
 DELETION_GRACE_SECONDS = 60.0
 """A pod that is still there this long after its deletion was due has no kubelet to end it: its plan is void."""
@@ -62,9 +66,18 @@ class Reconciler:
         self._nodes.list_all()
 
     def adopt(self, pods: Iterable[ObservedPod], now: float) -> None:
-        """Notes what an earlier process announced, from the pods as they are when this one starts."""
-        old = [pod for pod in pods if pod.planned_at is not None and now - pod.planned_at >= OLD_PLAN_SECONDS]
-        self._poster.assume_posted((a for a in map(plan_announcement, old) if a is not None), now)
+        """Notes what an earlier process saw and announced, from the index and the pods as this one finds them.
+
+        The index tells what the agents' time stamps do not: whether the last write changed what is worth an Event.
+        """
+        told: dict[str, PlanFacts] = {}
+        # Without the index the time stamps have to do; the next pass meets the same failure, and tells it.
+        with contextlib.suppress(KubeError):
+            told.update(facts for text in self._store.texts() for facts in facts_in_index(text))
+        for uid, facts in told.items():
+            self._history.remember(uid, facts)
+        announced = [plan_announcement(pod) for pod in pods if _is_announced(pod, told, now)]
+        self._poster.assume_posted((a for a in announced if a is not None), now)
 
     def reconcile(self, pods: Sequence[ObservedPod], now: float) -> bool:
         """Writes the index, then Events, then metrics; a part that fails does not keep back the others.
@@ -127,6 +140,16 @@ class Reconciler:
             now,
         )
         self._metrics.count_events(posting)
+
+
+def _is_announced(pod: ObservedPod, told: Mapping[str, PlanFacts], now: float) -> bool:
+    """Whether the plan that the pod has was announced before this process started."""
+    if pod.planned_at is None:
+        return False
+    age_seconds = now - pod.planned_at
+    if pod.uid in told:
+        return age_seconds >= ANNOUNCED_SECONDS and told[pod.uid] == facts_of(pod)
+    return age_seconds >= OLD_PLAN_SECONDS
 
 
 def _attempt(failures: list[KubeError], part: Callable[[], None]) -> None:
