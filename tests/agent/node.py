@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cpuplan.agent.claims import DEFAULT_DEVICE_DRIVERS
 from cpuplan.agent.process import Assembled, assemble
 from cpuplan.agent.settings import AgentSettings
 from cpuplan.host.root import HostRoot
@@ -49,6 +50,7 @@ def settings_for(root: HostRoot, socket: Path, **changes: Any) -> AgentSettings:
         "kubeconfig": None,
         "log_level": "info",
         "device_resources": ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu"),
+        "device_drivers": DEFAULT_DEVICE_DRIVERS,
         "reserved_cpus": frozenset(),
         "most_pinned_per_pod": None,
         "topology_override": None,

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cpuplan.agent.claims import ClaimReader, NotAllocated
+from cpuplan.agent.planned import DeviceResources
 from cpuplan.host.devices import PlacedDevice, UnplacedDevice
+from cpuplan.host.root import HostRoot
 from cpuplan.kube.client import KubeClient
 from cpuplan.kube.pods import Pod, parse_pod
 from tests.agent.node import NODE, MakeNode, TestNode
@@ -29,24 +35,31 @@ def node(make_node: MakeNode) -> TestNode:
     return make_node("h100-server")
 
 
-def result(request: str, device: str, pool: str = NODE) -> dict[str, str]:
+def result(request: str, device: str, driver: str = DRIVER, **more: Any) -> dict[str, Any]:
     """One result of an allocation."""
-    return {"request": request, "driver": DRIVER, "pool": pool, "device": device}
+    return {"request": request, "driver": driver, "pool": NODE, "device": device, **more}
 
 
-def allocate(node: TestNode, *results: dict[str, str]) -> None:
+def allocate(node: TestNode, *results: dict[str, Any]) -> None:
     """The claim `gpus` is allocated so."""
     node.api.put(CLAIM, {"status": {"allocation": {"devices": {"results": list(results)}}}})
 
 
-def publish(node: TestNode, devices: dict[str, dict[str, str]], *, number: int = 0, generation: int = 1) -> None:
+def publish(
+    node: TestNode,
+    devices: dict[str, dict[str, str]],
+    *,
+    number: int = 0,
+    generation: int = 1,
+    driver: str = DRIVER,
+) -> None:
     """A ResourceSlice of the node with these devices and their text attributes."""
     node.api.put(
         SLICE.format(number),
         {
             "spec": {
                 "nodeName": NODE,
-                "driver": DRIVER,
+                "driver": driver,
                 "pool": {"name": NODE, "generation": generation},
                 "devices": [
                     {"name": name, "attributes": {key: {"string": text} for key, text in attributes.items()}}
@@ -78,12 +91,25 @@ def pod_with_claims(*uses: dict[str, str], status: dict[str, Any] | None = None)
 
 def reader(node: TestNode) -> ClaimReader:
     """A reader of the node's claims."""
-    return ClaimReader(KubeClient(node.connection), NODE, monotonic=node.clock)
+    return ClaimReader(KubeClient(node.connection), NODE, resources=DeviceResources(), monotonic=node.clock)
 
 
-def nowhere(device_id: str) -> UnplacedDevice:
-    """Places no device id."""
-    return UnplacedDevice(device_id, may_change=False)
+@dataclass(slots=True)
+class Host:
+    """Knows one UUID and no PCI function of a GPU's class; remembers which device ids it was asked for."""
+
+    uuid: str = ""
+    asked: list[str] = field(default_factory=list)
+
+    def place(self, device_id: str) -> PlacedDevice | UnplacedDevice:
+        self.asked.append(device_id)
+        return PlacedDevice(FIRST, "test") if device_id == self.uuid else UnplacedDevice(device_id, may_change=False)
+
+    def is_gpu(self, address: str) -> bool:
+        return address == FIRST
+
+
+nowhere = Host()
 
 
 def places(found: object) -> list[str | None]:
@@ -125,14 +151,9 @@ def test_a_driver_without_the_standard_attribute_may_name_a_uuid(node: TestNode)
     allocate(node, result("r", "mig-0"))
     publish(node, {"mig-0": {"uuid": "MIG-1", "parentUUID": "GPU-1"}})
     pod = pod_with_claims({"name": "gpu"})
-    asked: list[str] = []
-
-    def place(device_id: str) -> PlacedDevice:
-        asked.append(device_id)
-        return PlacedDevice(FIRST, "test")
-
-    found = reader(node).devices_of(pod, pod.containers[0], place)
-    assert (places(found), asked) == ([FIRST], ["GPU-1"])
+    host = Host("GPU-1")
+    found = reader(node).devices_of(pod, pod.containers[0], host)
+    assert (places(found), host.asked) == ([FIRST], ["GPU-1"])
 
 
 def test_the_claim_of_extended_resources_is_followed(node: TestNode) -> None:
@@ -257,3 +278,227 @@ def test_the_api_server_may_be_silent(node: TestNode) -> None:
     found = reader(node).devices_of(pod, pod.containers[0], nowhere)
     assert isinstance(found, NotAllocated)
     assert found.why.startswith("the container's resource claims cannot be read: GET /apis/resource.k8s.io/v1")
+
+
+NIC = "0000:2f:00.0"
+CHANNEL = ("compute-domain.nvidia.com", "channel-0", {"type": "channel"})
+DRANET = ("dra.net", "eth1", {"dra.net/ifName": "eth1", "dra.net/pciAddress": NIC})
+SRIOV = ("sriovnetwork.k8snetworkplumbingwg.io", "0000-2f-00-0", address(NIC))
+RDMA = ("rdma.example.com", "mlx5-0", {"uuid": "1b3f-22"})
+
+
+def no_gpus(*, with_gpu: bool) -> list[dict[str, Any]]:
+    """The results of a claim for a NIC, an IMEX channel and whatnot, and of one for a GPU."""
+    others = [result("other", name, driver) for driver, name, _ in (CHANNEL, DRANET, SRIOV, RDMA)]
+    return [*others, *([result("gpu", "gpu-1")] if with_gpu else [])]
+
+
+def publish_all(node: TestNode) -> None:
+    """A slice of each driver; the NIC is a PCI function of a network's class."""
+    (node.root.pci_folder / NIC).mkdir()
+    (node.root.pci_folder / NIC / "class").write_text("0x020000\n")
+    (node.root.pci_folder / NIC / "vendor").write_text("0x15b3\n")
+    for number, (driver, name, attributes) in enumerate((CHANNEL, DRANET, SRIOV, RDMA)):
+        publish(node, {name: attributes}, number=number + 1, driver=driver)
+    publish(node, {"gpu-1": address(SECOND)})
+
+
+@pytest.fixture
+def writable(node: TestNode, tmp_path: Path) -> TestNode:
+    """The server with a sysfs of its own."""
+    shutil.copytree(node.root.sys, tmp_path / "sys", symlinks=True)
+    node.root = HostRoot(tmp_path / "sys", node.root.proc, node.root.cgroup)
+    node.restart_agent()
+    return node
+
+
+def test_claims_for_nics_and_channels_make_no_workers(writable: TestNode) -> None:
+    """As pods that span nodes have them: a GPU from the device plugin, and an IMEX channel by claim."""
+    node = writable
+    allocate(node, *no_gpus(with_gpu=False))
+    publish_all(node)
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.patch("llm-0", {"spec": {**WITH_CLAIM, "containers": [with_gpu_and_claim()]}})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert ([worker.address for worker in plan.workers], plan.reason) == ([FIRST], "pinned")
+    assert node.annotations("llm-0")["cpuplan.dev/step-cpus"] == "engine=0,112"
+
+
+def with_gpu_and_claim() -> dict[str, Any]:
+    return {"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "1"}, "claims": [{"name": "gpu"}]}}
+
+
+def test_a_nic_beside_a_gpu_takes_no_step_of_another_gpu(writable: TestNode) -> None:
+    node = writable
+    allocate(node, *no_gpus(with_gpu=True))
+    publish_all(node)
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert [worker.address for worker in plan.workers] == [SECOND]
+    assert plan.devices == (f"{DRIVER}/{NODE}/gpu-1",)
+
+
+def test_a_sidecar_with_a_nic_is_no_gpu_container(writable: TestNode) -> None:
+    node = writable
+    allocate(node, *no_gpus(with_gpu=False))
+    publish_all(node)
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    sidecar = {"name": "net", "resources": {"claims": [{"name": "gpu"}]}}
+    engine = {"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    node.patch("llm-0", {"spec": {**WITH_CLAIM, "containers": [sidecar, engine]}})
+    node.run_container("llm-0", "net", cpuset="0-223")
+    node.run_container("llm-0", "engine", cpuset="0-223")
+    node.turn()
+    assert [name for name, _ in node.plan("llm-0").containers] == ["engine"]
+    audited = json.loads(node.assembled.auditor.document())["containers"]
+    assert [entry["name"] for entry in audited] == ["llm-0 container engine"]
+    # A restarted agent whose claims cannot be read moves nobody, and plans no sidecar.
+    node.api.fail(403, times=99, path_part="resourceclaims")
+    node.restart_agent()
+    assert node.turn() == []
+
+
+def test_a_pod_with_a_nic_alone_is_told_that_it_has_no_gpu(writable: TestNode) -> None:
+    node = writable
+    allocate(node, *no_gpus(with_gpu=False))
+    publish_all(node)
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    assert node.plan("llm-0").containers[0][1].reason == "no-device"
+
+
+def test_a_driver_that_restarts_makes_no_nic_a_gpu_and_no_gpu_a_nic(writable: TestNode) -> None:
+    """The GPU is one of a driver that nobody has heard of: its class is all that is known of it."""
+    node = writable
+    unknown = "gpus.example.com"
+    allocate(node, result("a", "gpu-1", unknown), result("b", "eth1", "dra.net"))
+    publish_all(node)
+    publish(node, {"gpu-1": address(SECOND)}, number=9, driver=unknown)
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert ([worker.address for worker in plan.workers], plan.reason) == ([SECOND], "pinned")
+    for number in (*range(5), 9):
+        node.api.remove(SLICE.format(number))
+    node.clock.advance(3600)
+    assert node.turn() == []
+    node.restart_agent()
+    assert node.turn() == []
+
+
+def test_a_device_of_an_unknown_driver_that_no_slice_shows_is_not_ignored_in_silence(writable: TestNode) -> None:
+    node = writable
+    allocate(node, result("a", "gpu-1", "gpus.example.com"))
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert (plan.reason, plan.why) == (
+        "device-unknown",
+        f"no ResourceSlice of node {NODE} has device gpus.example.com/{NODE}/gpu-1: whether that is a GPU is not "
+        "known; if its driver has nothing else, name it in deviceDrivers",
+    )
+    publish(node, {"gpu-1": address(SECOND)}, driver="gpus.example.com")
+    node.clock.advance(601)
+    node.turn()
+    assert node.status("llm-0") == "Pinned"
+
+
+def test_a_device_of_a_known_driver_without_a_slice_is_unknown_and_asked_for_soon(node: TestNode) -> None:
+    allocate(node, result("a", "gpu-1"))
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    assert node.plan("llm-0").containers[0][1].reason == "device-unknown"
+    publish(node, {"gpu-1": address(SECOND)})
+    node.clock.advance(31)
+    node.turn()
+    assert node.status("llm-0") == "Pinned"
+
+
+def test_a_driver_that_the_administrator_names_has_gpus_alone(make_node: MakeNode) -> None:
+    node = make_node("h100-server", device_drivers=("odd.example.com",))
+    allocate(node, result("a", "x", "odd.example.com"))
+    publish(node, {"x": {"colour": "green"}}, driver="odd.example.com")
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert (plan.reason, plan.why) == (
+        "device-unknown",
+        f"the ResourceSlice of device odd.example.com/{NODE}/x has neither resource.kubernetes.io/pciBusID nor a UUID; "
+        "use a version of the driver that publishes one, or a CPU number instead of auto",
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "attributes"),
+    [
+        ("gpu.nvidia.com", {"pcieBusID": SECOND.upper()}),
+        ("gpu.nvidia.com", {"gpu.nvidia.com/pcieBusID": SECOND}),
+        ("gpu.amd.com", {"pciAddr": SECOND}),
+        ("gpu.amd.com", {"type": "amdgpu-partition", "parentPciAddr": SECOND}),
+        ("gpu.intel.com", {"pciAddress": SECOND, "pciRoot": "00"}),
+        ("gpu.intel.com", {"resource.kubernetes.io/pciBusID": SECOND, "pciAddress": "no address"}),
+        ("gpu.nvidia.com", {"resource.kubernetes.io/pciBusID": "no address", "pcieBusID": SECOND}),
+    ],
+)
+def test_an_address_is_found_under_every_name_that_drivers_give_it(
+    node: TestNode, driver: str, attributes: dict[str, str]
+) -> None:
+    allocate(node, result("r", "x", driver))
+    publish(node, {"x": attributes}, driver=driver)
+    pod = pod_with_claims({"name": "gpu"})
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
+
+
+def test_a_device_of_an_unknown_driver_with_a_uuid_of_nvidias_is_a_gpu(node: TestNode) -> None:
+    allocate(node, result("r", "x", "vgpu.example.com"), result("r", "y", "vgpu.example.com"))
+    publish(node, {"x": {"uuid": "GPU-1"}, "y": {"uuid": "5f"}}, driver="vgpu.example.com")
+    pod = pod_with_claims({"name": "gpu"})
+    assert places(reader(node).devices_of(pod, pod.containers[0], Host("GPU-1"))) == [FIRST]
+
+
+def test_an_extended_resource_that_is_no_device_has_no_claimed_devices(node: TestNode) -> None:
+    allocate(node, result("nic", "eth1", "nics.example.com"), result("gpu", "gpu-1", "gpus.example.com"))
+    publish(node, {"eth1": address(FIRST)}, driver="nics.example.com")
+    publish(node, {"gpu-1": address(SECOND)}, number=1, driver="gpus.example.com")
+    mappings = [
+        {"containerName": "engine", "resourceName": resource, "requestName": request}
+        for resource, request in (("example.com/nic", "nic"), ("nvidia.com/gpu", "gpu"))
+    ]
+    pod = pod_with_claims(
+        status={"extendedResourceClaimStatus": {"resourceClaimName": "gpus", "requestMappings": mappings}}
+    )
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
+
+
+def test_shares_of_one_device_are_a_worker_each(node: TestNode) -> None:
+    allocate(node, result("r", "gpu-1", shareID="s1"), result("r", "gpu-1", shareID="s2"))
+    publish(node, {"gpu-1": address(SECOND)})
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+    node.turn()
+    ((_, plan),) = node.plan("llm-0").containers
+    assert [worker.address for worker in plan.workers] == [SECOND, SECOND]
+    assert plan.devices == (f"{DRIVER}/{NODE}/gpu-1/s1", f"{DRIVER}/{NODE}/gpu-1/s2")
+
+
+def test_what_an_administrator_only_watches_is_no_device(node: TestNode) -> None:
+    allocate(node, result("r", "gpu-0", adminAccess=True), result("r", "gpu-1", adminAccess=False))
+    publish(node, {"gpu-0": address(FIRST), "gpu-1": address(SECOND)})
+    pod = pod_with_claims({"name": "gpu"})
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]
+
+
+def test_a_claim_that_need_not_be_made_is_not_waited_for(node: TestNode) -> None:
+    """Its entry in the pod's status has no object's name."""
+    allocate(node, result("r", "gpu-1"))
+    publish(node, {"gpu-1": address(SECOND)})
+    pod = pod_with_claims({"name": "gpu"}, {"name": "spare"}, status={"resourceClaimStatuses": [{"name": "spare"}]})
+    assert places(reader(node).devices_of(pod, pod.containers[0], nowhere)) == [SECOND]

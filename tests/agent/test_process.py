@@ -192,6 +192,7 @@ def roots(root: HostRoot) -> list[str]:
         (["--max-pinned-per-pod", "-1"], "'-1' is not a whole number of CPUs (0: no bound)"),
         (["--resync-seconds", "soon"], "'soon' is not a number of seconds from 0 to 86400"),
         (["--device-resources", "gpu"], "'gpu': expected names of extended resources such as nvidia.com/gpu"),
+        (["--device-drivers", "GPU"], "'GPU': expected names of DRA drivers such as gpu.nvidia.com, by commas"),
         (["--log-level", "loud"], "'loud' is none of debug, info, warning, error"),
         (["--metrics-address", "here"], "'here' is not an address: expected HOST:PORT such as 0.0.0.0:9465"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),

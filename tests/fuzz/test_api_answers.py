@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpuplan.agent.claims import ClaimReader, NotAllocated
+from cpuplan.agent.planned import DeviceResources
 from cpuplan.agent.podresources import parse_assignments
 from cpuplan.agent.podresources_messages import message_class
 from cpuplan.controller.observed import observed_pod
@@ -31,7 +32,9 @@ POD_KEYS = (
     *("resourceClaimName", "resourceClaimStatuses", "extendedResourceClaimStatus", "requestMappings", "conditions"),
 )
 METADATA_KEYS = ("annotations", "labels", "managedFields", "fieldsV1", "f:metadata", "time", "deletionTimestamp")
-CLAIM_KEYS = ("status", "allocation", "devices", "results", "request", "driver", "pool", "device")
+CLAIM_KEYS = (
+    *("status", "allocation", "devices", "results", "request", "driver", "pool", "device", "shareID", "adminAccess"),
+)
 SLICE_KEYS = (
     "spec",
     "driver",
@@ -43,6 +46,7 @@ SLICE_KEYS = (
     "attributes",
     "string",
     "uuid",
+    "pciBusID",
     "items",
 )
 
@@ -99,6 +103,16 @@ SLICES = st.dictionaries(st.sampled_from(SLICE_KEYS), json_values(SLICE_KEYS)) |
 ).map(lambda items: {"items": items})
 
 
+class Places:
+    """A host that has a GPU everywhere, and knows no device id."""
+
+    def place(self, device_id: str) -> UnplacedDevice:
+        return UnplacedDevice(f"{device_id} is not here", may_change=False)
+
+    def is_gpu(self, address: str) -> bool:
+        return bool(address)
+
+
 @fuzz
 @given(claim=CLAIMS, slices=SLICES)
 def test_claimed_devices_are_found_or_it_is_said_why_not(claim: dict[str, Any], slices: dict[str, Any]) -> None:
@@ -112,8 +126,8 @@ def test_claimed_devices_are_found_or_it_is_said_why_not(claim: dict[str, Any], 
             },
         }
     )
-    reader = ClaimReader(cast("KubeClient", FixedAnswers(claim, slices)), "n")
-    found = reader.devices_of(pod, pod.containers[0], lambda _: UnplacedDevice("not here", may_change=False))
+    reader = ClaimReader(cast("KubeClient", FixedAnswers(claim, slices)), "n", resources=DeviceResources())
+    found = reader.devices_of(pod, pod.containers[0], Places())
     assert found.why if isinstance(found, NotAllocated) else all(device.device_id for device in found)
 
 

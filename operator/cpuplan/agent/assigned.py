@@ -9,9 +9,10 @@ from typing import Protocol
 from ..host.devices import PlacedDevice, UnplacedDevice
 from ..kube.pods import Container, Pod
 from ..model import reasons
+from ..model.podplan import ContainerPlan
 from ..model.request import Refusal, WorkerDevice
 from .claims import ClaimedAddress, NotAllocated
-from .planned import DeviceResources
+from .planned import DeviceResources, PlannedContainers
 from .podresources import Assignments, PodAssignment
 from .workers import in_address_order
 
@@ -30,13 +31,15 @@ class DeviceSources(Protocol):
 class FoundDevices:
     """A container's devices in address order; those that could not be placed; or why they are not known yet.
 
-    `sources` says, for each device that was placed, what names its address.
+    `sources` says, for each device that was placed, what names its address; `undecided` are claimed devices of which
+    it is not known whether they are GPUs: they count as none.
     """
 
     devices: tuple[WorkerDevice, ...] = ()
     sources: tuple[tuple[WorkerDevice, str], ...] = ()
     unplaced: tuple[UnplacedDevice, ...] = ()
     waiting: Refusal | None = None
+    undecided: tuple[UnplacedDevice, ...] = ()
 
 
 class PodDevices:
@@ -63,8 +66,12 @@ class PodDevices:
         self._asked = {container.name: _plugin_devices(pod, container, resources) for container in containers}
         self.assignment = self._matching()
 
-    def find(self, container: Container) -> FoundDevices:
-        """The container's devices, from device plugins and claims together."""
+    def find(self, container: Container, previous: ContainerPlan | None = None) -> FoundDevices:
+        """The container's devices, from device plugins and claims together.
+
+        Args:
+            previous: the plan on the pod: while a driver's slices are gone, its devices are what they were.
+        """
         if not self._is_answered:
             return _wait("the kubelet cannot be asked which devices and CPUs the container has")
         asked = self._asked[container.name]
@@ -73,11 +80,15 @@ class PodDevices:
         own = None if self.assignment is None else self.assignment.containers.get(container.name)
         ids = [device.device_id for device in (() if own is None else own.devices) if device.resource in asked]
         places = [(device_id, self._sources.place(device_id)) for device_id in ids]
+        undecided: tuple[UnplacedDevice, ...] = ()
         if container.claims or _claims_extended(self._pod, container):
             claimed = self._sources.claimed(self._pod, container)
             if isinstance(claimed, NotAllocated):
                 return _wait(claimed.why)
-            places.extend((device.device_id, device.place) for device in claimed)
+            before = () if previous is None else previous.devices
+            known = [d for d in claimed if not d.is_undecided or d.device_id in before]
+            undecided = tuple(d.place for d in claimed if d not in known and isinstance(d.place, UnplacedDevice))
+            places.extend((device.device_id, device.place) for device in known)
         return FoundDevices(
             devices=in_address_order(
                 [
@@ -91,6 +102,7 @@ class PodDevices:
                 if isinstance(place, PlacedDevice)
             ),
             unplaced=tuple(place for _, place in places if isinstance(place, UnplacedDevice)),
+            undecided=undecided,
         )
 
     def _matching(self) -> PodAssignment | None:
@@ -111,6 +123,34 @@ class PodDevices:
         counts = ", ".join(f"{shown[resource]} of {count} {resource}" for resource, count in asked.items())
         several = f" in {len(self._candidates)} entries" if len(self._candidates) > 1 else ""
         return f"the kubelet shows {counts}{several} for the container so far"
+
+
+def with_devices(
+    planned: PlannedContainers,
+    finds: Mapping[str, FoundDevices],
+    memory: Mapping[str, ContainerPlan] | None,
+    resources: DeviceResources,
+) -> tuple[Container, ...]:
+    """The planned containers without those that turn out to have claims for other things than GPUs.
+
+    1. One that asks for an extended resource that is a device, or that somebody named, stays.
+    2. One whose claims cannot be told now, or that has ended, is what the plan on the pod says of it.
+    3. Where none is left all stay: injection chose them, as it cannot tell either, and they have the plan's volume.
+
+    Args:
+        finds: the devices of each that has not ended, by name.
+        memory: the plan on the pod by container, None without one.
+    """
+
+    def stays(container: Container) -> bool:
+        if not planned.is_for_devices or resources.asked_by(container):
+            return True
+        found = finds.get(container.name)
+        if found is None or found.waiting is not None:
+            return memory is None or container.name in memory
+        return bool(found.devices)
+
+    return tuple(filter(stays, planned.containers)) or planned.containers
 
 
 def _shown(candidate: PodAssignment, container: str, asked: Mapping[str, int]) -> dict[str, int]:

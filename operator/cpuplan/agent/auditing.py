@@ -117,13 +117,15 @@ class NodeAuditor:
 
 
 def gpu_users(pod: Pod, facts: NodeFacts, state: NodeState) -> Iterator[GpuUser]:
-    """The pod's running containers with devices, as they are now."""
+    """The pod's running containers with devices, as they are now; a claim for something else is no device."""
     containers = [container for container in pod.containers if _uses_gpus(container, state)]
     if not containers or pod.is_ended:
         return
     known = PodDevices(pod, containers, assignments=state.assignments, resources=state.resources, sources=facts)
     for container in containers:
         found = known.find(container)
+        if not state.resources.asked_by(container) and not found.devices and found.waiting is None:
+            continue
         grant = cpu_grant(
             pod,
             container,
@@ -146,7 +148,11 @@ def gpu_users(pod: Pod, facts: NodeFacts, state: NodeState) -> Iterator[GpuUser]
 
 
 def _uses_gpus(container: Container, state: NodeState) -> bool:
-    return container.kind is not ContainerKind.INIT and container.is_running and state.resources.has_devices(container)
+    return (
+        container.kind is not ContainerKind.INIT
+        and container.is_running
+        and state.resources.may_have_devices(container)
+    )
 
 
 def _is_pinned(pod: Pod, container: Container, boot_id: str) -> bool:

@@ -1,21 +1,28 @@
-"""The devices of a container's resource claims (DRA), with their PCI addresses.
+"""The devices of a container's resource claims (DRA) that a worker may drive, with their PCI addresses.
 
 PodResources names all devices of a claim; which of them one container got stands only in the claim's allocation:
 1. The container's claim, and its request in it, from the pod.
-2. The ResourceClaim's allocation results for that request (`request` or, for alternatives, `request/…`).
+2. The ResourceClaim's allocation results for that request (`request` or, for alternatives, `request/…`), without
+   those of an administrator's access, which watches devices and uses none.
 3. Each result's device, by driver, pool and name, in the ResourceSlices of the pool's newest generation.
-4. Its address: the standard attribute `resource.kubernetes.io/pciBusID`, else an attribute of the driver's own
-   that holds an address, else its (or its parent's) UUID as a device id.
+4. Its address: the attributes that `slices` knows, else its (or its parent's) UUID as a device id.
+5. Whether it is a GPU: claims are also made for network cards, IMEX channels and disks, and those are no workers'
+   devices. It is one where the claim stands for an extended resource that is a device, where its driver is known to
+   have nothing else, where its PCI function is of a GPU's class, or where its UUID is one of NVIDIA's.
 
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/, KEP-4381, KEP-5004.
+A device of an unknown driver that no slice shows may be either; that is said of it, and the caller decides.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/, KEP-4381, KEP-5004,
+KEP-5018 (administrator's access), KEP-5075 (shares of a device).
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 from ..host.devices import PlacedDevice, UnplacedDevice
@@ -23,10 +30,23 @@ from ..kube.answers import JsonObject
 from ..kube.client import KubeClient
 from ..kube.errors import ApiUnreachableError, KubeError, NotFoundError
 from ..kube.pods import Container, Pod
-from ..model.topology import normalise_address
+from .planned import DeviceResources
+from .slices import (
+    STANDARD_ADDRESS,
+    Attributes,
+    DeviceKey,
+    address_in,
+    attributes_in,
+    entries_of,
+    uuid_in,
+    value_at,
+)
 
 API_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Of resource.k8s.io: v1 from Kubernetes 1.34 on, v1beta2 in 1.33, v1beta1 in 1.32."""
+
+DEFAULT_DEVICE_DRIVERS: Final = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
+"""DRA drivers all of whose devices are GPUs or parts of one; the chart's `deviceDrivers` says the same."""
 
 SILENCE_SECONDS = 10.0
 """An API server that did not answer is left alone for this long: every pod with a claim would wait in turn."""
@@ -34,21 +54,32 @@ SILENCE_SECONDS = 10.0
 SLICES_SECONDS = 600.0
 """A device that is known stays where it is; thousands of nodes must not list their slices every half minute."""
 
-STANDARD_ADDRESS: Final = "resource.kubernetes.io/pciBusID"
+_NVIDIA_UUIDS = ("GPU-", "MIG-")
 
-_OTHER_ADDRESSES = ("pciBusID", "pciBusId", "pciAddress", "pciAddr")
-_UUIDS = ("parentUUID", "parentUuid", "uuid", "UUID")
-"""A partition's own UUID leads nowhere without NVML, its parent's does."""
+_log = logging.getLogger(__name__)
 
-PlaceDevice = Callable[[str], PlacedDevice | UnplacedDevice]
+
+class DevicePlaces(Protocol):
+    """What the host knows of devices."""
+
+    def place(self, device_id: str) -> PlacedDevice | UnplacedDevice:
+        """Where a device is, for drivers that name no address."""
+
+    def is_gpu(self, address: str) -> bool:
+        """Whether the PCI function at this address is of a GPU's class."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedAddress:
-    """A device of a claim: the id `driver/pool/device`, and where it is."""
+    """A device of a claim: the id `driver/pool/device`, with `/share` for a share of one, and where it is.
+
+    Attributes:
+        is_undecided: it is not known whether it is a GPU; then it has no place.
+    """
 
     device_id: str
     place: PlacedDevice | UnplacedDevice
+    is_undecided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,47 +90,66 @@ class NotAllocated:
 
 
 class ClaimReader:
-    """Reads claims and slices; remembers the allocations it has seen, and the slices until `forget_slices`."""
+    """Reads claims and slices; remembers the allocations it has seen, and the slices until `forget_slices`.
 
-    def __init__(self, client: KubeClient, node_name: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        resources: which extended resources are devices.
+        drivers: DRA drivers all of whose devices are.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        node_name: str,
+        *,
+        resources: DeviceResources,
+        drivers: tuple[str, ...] = DEFAULT_DEVICE_DRIVERS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
         self._node_name = node_name
+        self._resources = resources
+        self._drivers = frozenset(drivers)
         self._monotonic = monotonic
         self._version: str | None = None
         self._allocations: dict[tuple[str, str, str], tuple[_Result, ...]] = {}
-        self._attributes: dict[tuple[str, str, str], Mapping[str, str]] | None = None
+        self._attributes: dict[DeviceKey, Attributes] | None = None
         self._slices_read_at = 0.0
-        self._missing: set[tuple[str, str, str]] = set()
+        self._missing: set[DeviceKey] = set()
+        self._undecided: set[DeviceKey] = set()
+        self._passed_over: set[tuple[str, str]] = set()
         self._silent: tuple[float, NotAllocated] | None = None
 
     def forget_slices(self) -> None:
-        """Reads the node's slices anew at the next question, if they lacked a device or are SLICES_SECONDS old."""
+        """Reads the node's slices anew at the next question, if they lacked a GPU or are SLICES_SECONDS old.
+
+        A device that may be no GPU is no reason: that of a network may stand in no slice of the node for ever.
+        """
         if self._missing or self._monotonic() - self._slices_read_at >= SLICES_SECONDS:
             self._attributes = None
             self._missing.clear()
+            self._undecided.clear()
 
     def keep_allocations_of(self, pod_uids: frozenset[str]) -> None:
         """Forgets the allocations of other pods."""
         self._allocations = {key: found for key, found in self._allocations.items() if key[0] in pod_uids}
+        self._passed_over = {entry for entry in self._passed_over if entry[0] in pod_uids}
 
     def devices_of(
-        self, pod: Pod, container: Container, place: PlaceDevice
+        self, pod: Pod, container: Container, places: DevicePlaces
     ) -> tuple[ClaimedAddress, ...] | NotAllocated:
-        """The devices that the container got through claims, in the order of the allocation.
-
-        Args:
-            place: where the device with a UUID is, for drivers that name no address.
-        """
+        """The GPUs that the container got through claims, and what may be one, in the order of the allocation."""
         if self._silent is not None and self._monotonic() < self._silent[0]:
             return self._silent[1]
         try:
-            results = [
-                result
-                for claim, request in _uses(pod, container)
-                for result in self._allocation(pod, claim)
-                if request is None or result.request.split("/", 1)[0] == request
-            ]
-            return tuple(ClaimedAddress(str(result), self._locate(result, place)) for result in dict.fromkeys(results))
+            found = []
+            for result, is_gpu in self._results(pod, container).items():
+                device = self._resolve(result, places, is_gpu=is_gpu)
+                if device is None:
+                    self._tell_passed_over(pod, result)
+                else:
+                    found.append(device)
+            return tuple(found)
         except _NotYetError as error:
             return NotAllocated(str(error))
         except KubeError as error:
@@ -108,35 +158,65 @@ class ClaimReader:
                 self._silent = (self._monotonic() + SILENCE_SECONDS, why)
             return why
 
+    def _results(self, pod: Pod, container: Container) -> dict[_Result, bool]:
+        """What the container got, each once, and whether that it is a GPU is known from what it was asked for."""
+        results: dict[_Result, bool] = {}
+        for use in _uses(pod, container, self._resources):
+            for result in self._allocation(pod, use.claim):
+                if use.request is None or result.request.split("/", 1)[0] == use.request:
+                    results[result] = results.get(result, False) or use.is_gpu
+        return results
+
     def _allocation(self, pod: Pod, claim: str) -> tuple[_Result, ...]:
         key = (pod.uid, pod.namespace, claim)
         if key not in self._allocations:
             path = f"/namespaces/{quote(pod.namespace, safe='')}/resourceclaims/{quote(claim, safe='')}"
-            results = tuple(_results(self._get(path)))
-            if not results:
+            answer = self._get(path)
+            if not entries_of(value_at(answer, "status", "allocation", "devices", "results")):
                 raise _NotYetError(f"resource claim {pod.namespace}/{claim} is not allocated yet")
-            self._allocations[key] = results
+            self._allocations[key] = tuple(_results_in(answer))
         return self._allocations[key]
 
-    def _locate(self, result: _Result, place: PlaceDevice) -> PlacedDevice | UnplacedDevice:
-        if self._attributes is None or result.key not in self._attributes.keys() | self._missing:
-            answer = self._get("/resourceslices", {"fieldSelector": f"spec.nodeName={self._node_name}"})
-            self._attributes = _attributes(answer.get("items"))
-            self._slices_read_at = self._monotonic()
-        attributes = self._attributes.get(result.key)
+    def _resolve(self, result: _Result, places: DevicePlaces, *, is_gpu: bool) -> ClaimedAddress | None:
+        """Where the device of a result is; None where it is no GPU."""
+        is_gpu = is_gpu or result.driver in self._drivers
+        attributes = self._attributes_of(result.key)
         if attributes is None:
-            self._missing.add(result.key)
-            return UnplacedDevice(f"no ResourceSlice of node {self._node_name} has device {result}", may_change=True)
-        for name in (STANDARD_ADDRESS, *_OTHER_ADDRESSES):
-            if name in attributes:
-                return PlacedDevice(normalise_address(attributes[name]), f"ResourceSlice attribute {name}")
-        for name in _UUIDS:
-            if name in attributes:
-                return place(attributes[name])
+            (self._missing if is_gpu else self._undecided).add(result.key)
+            why = f"no ResourceSlice of node {self._node_name} has device {result}"
+            return ClaimedAddress(str(result), UnplacedDevice(why, may_change=is_gpu), is_undecided=not is_gpu)
+        named = address_in(attributes)
+        if named is not None:
+            if not is_gpu and not places.is_gpu(named.address):
+                return None
+            source = f"ResourceSlice attribute {named.attribute}"
+            return ClaimedAddress(str(result), PlacedDevice(named.address, source))
+        uuid = uuid_in(attributes)
+        if uuid is not None and (is_gpu or uuid.upper().startswith(_NVIDIA_UUIDS)):
+            return ClaimedAddress(str(result), places.place(uuid))
+        if not is_gpu:
+            return None
         self._missing.add(result.key)
-        return UnplacedDevice(
-            f"the ResourceSlice of device {result} has neither {STANDARD_ADDRESS} nor a UUID", may_change=True
+        why = (
+            f"the ResourceSlice of device {result} has neither {STANDARD_ADDRESS} nor a UUID; use a version of the "
+            "driver that publishes one, or a CPU number instead of auto"
         )
+        return ClaimedAddress(str(result), UnplacedDevice(why, may_change=True))
+
+    def _attributes_of(self, key: DeviceKey) -> Attributes | None:
+        """What the slices say of a device, None where none shows it; read anew once for a device they lacked."""
+        known = self._attributes
+        if known is None or not (key in known or key in self._missing or key in self._undecided):
+            answer = self._get("/resourceslices", {"fieldSelector": f"spec.nodeName={self._node_name}"})
+            known = self._attributes = attributes_in(answer.get("items"))
+            self._slices_read_at = self._monotonic()
+        return known.get(key)
+
+    def _tell_passed_over(self, pod: Pod, result: _Result) -> None:
+        """Logs once that a claimed device is no worker's."""
+        if (pod.uid, str(result)) not in self._passed_over:
+            self._passed_over.add((pod.uid, str(result)))
+            _log.debug("a claimed device is no GPU, no worker drives it pod=%s device=%s", pod.key, result)
 
     def _get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         """The answer of the newest version of the API group that the server has."""
@@ -160,71 +240,53 @@ class _NotYetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """One result of an allocation; equal where the device is the same."""
+    """One result of an allocation; equal where the device, or the share of it, is the same.
+
+    `share` is empty where the device is not shared by capacity.
+    """
 
     request: str
     driver: str
     pool: str
     device: str
+    share: str
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> DeviceKey:
         """What names the device in the slices."""
         return (self.driver, self.pool, self.device)
 
     def __str__(self) -> str:
-        return "/".join(self.key)
+        return "/".join((*self.key, self.share) if self.share else self.key)
 
 
-def _uses(pod: Pod, container: Container) -> Iterator[tuple[str, str | None]]:
-    """The claim objects that the container uses and its request in each, those for extended resources too."""
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A claim object that a container uses, its request in it (None: all), and whether it stands for a GPU resource."""
+
+    claim: str
+    request: str | None
+    is_gpu: bool = False
+
+
+def _uses(pod: Pod, container: Container, resources: DeviceResources) -> Iterator[_Use]:
+    """The container's uses of claims; those that stand for extended resources only where these are devices.
+
+    A claim that need not be made for the pod is none: its entry in the pod's status has no name.
+    """
     for use in container.claims:
         if use.claim not in pod.claim_names:
             raise _NotYetError(f"resource claim {use.claim!r} of the pod has not been created yet")
-        yield pod.claim_names[use.claim], use.request
+        claim = pod.claim_names[use.claim]
+        if claim is not None:
+            yield _Use(claim, use.request)
     if pod.extended_claim is not None:
-        for (name, _), request in pod.extended_claim.requests.items():
-            if name == container.name:
-                yield pod.extended_claim.claim_name, request
+        for (name, resource), request in pod.extended_claim.requests.items():
+            if name == container.name and resources.is_device(resource):
+                yield _Use(pod.extended_claim.claim_name, request, is_gpu=True)
 
 
-def _results(claim: JsonObject) -> Iterator[_Result]:
-    for entry in _list(_at(claim, "status", "allocation", "devices", "results")):
-        yield _Result(*(str(entry.get(key, "")) for key in ("request", "driver", "pool", "device")))
-
-
-def _attributes(slices: Any) -> dict[tuple[str, str, str], Mapping[str, str]]:
-    """The text attributes of each device of the newest generation of its pool."""
-    newest: dict[tuple[str, str], int] = {}
-    found: dict[tuple[str, str, str], Mapping[str, str]] = {}
-    ordered = sorted(_list(slices), key=_generation)
-    for entry in ordered:
-        pool = (str(_at(entry, "spec", "driver")), str(_at(entry, "spec", "pool", "name")))
-        if newest.get(pool, -1) < _generation(entry):
-            newest[pool] = _generation(entry)
-            found = {key: attributes for key, attributes in found.items() if key[:2] != pool}
-        for device in _list(_at(entry, "spec", "devices")):
-            # v1beta1 wraps the device's content in `basic`.
-            content = _at(device, "basic", "attributes") or _at(device, "attributes")
-            attributes = content if isinstance(content, dict) else {}
-            found[(*pool, str(device.get("name", "")))] = {
-                str(name): text
-                for name, value in attributes.items()
-                if isinstance(value, dict) and isinstance(text := value.get("string"), str)
-            }
-    return found
-
-
-def _generation(entry: JsonObject) -> int:
-    generation = _at(entry, "spec", "pool", "generation")
-    return generation if isinstance(generation, int) else 0
-
-
-def _at(content: Any, *keys: str) -> Any:
-    for key in keys:
-        content = content.get(key) if isinstance(content, dict) else None
-    return content
-
-
-def _list(content: Any) -> Sequence[JsonObject]:
-    return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+def _results_in(claim: JsonObject) -> Iterator[_Result]:
+    for entry in entries_of(value_at(claim, "status", "allocation", "devices", "results")):
+        if entry.get("adminAccess") is not True:
+            yield _Result(*(str(entry.get(key) or "") for key in ("request", "driver", "pool", "device", "shareID")))

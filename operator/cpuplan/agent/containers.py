@@ -18,7 +18,7 @@ from ..model.podplan import ContainerPlan, PodPlan
 from ..model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from ..planning.ledger import Key
 from ..planning.setting import AUTO
-from .assigned import DeviceSources, FoundDevices, PodDevices
+from .assigned import DeviceSources, FoundDevices, PodDevices, with_devices
 from .masks import NO_CPUS, CpuGrant, NodeCpus, cpu_grant
 from .planned import DeviceResources, planned_containers
 from .podresources import Assignments
@@ -94,12 +94,19 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     )
     requests: list[DeploymentRequest] = []
     grounds: dict[str, Ground] = {}
-    for container in planned.containers:
+    memory = published if is_memory else None
+    plans = {} if memory is None else dict(memory.containers)
+    finds = {
+        container.name: devices.find(container, plans.get(container.name))
+        for container in planned.containers
+        if not container.has_ended
+    }
+    for container in with_devices(planned, finds, None if memory is None else plans, node.resources):
         if container.has_ended:
             requests.append(_ended(pod, container))
             continue
-        previous = published.container(container.name) if published is not None and is_memory else None
-        found = devices.find(container)
+        previous = plans.get(container.name)
+        found = finds[container.name]
         workers, refusal = _judge(pod, found, planned.refusal)
         cgroup = sources.cgroup(pod, container) if container.is_running else None
         grant = cpu_grant(
@@ -250,10 +257,18 @@ def _judge(pod: Pod, found: FoundDevices, choice: Refusal | None) -> tuple[tuple
         return workers, None
     if any(worker.device_id is not None and worker.address is None for worker in workers):
         return workers, Refusal(reasons.DEVICE_UNKNOWN, "; ".join(device.why for device in found.unplaced))
-    if not workers:
-        return (), Refusal(
-            reasons.NO_DEVICE,
-            f"the container has no GPU to place workers beside; ask for one, name the container that has it with "
-            f'{CONTAINER}, or name workers without a GPU with {WORKERS} ("-" is one, "-,-" are two)',
+    return workers, None if workers else _no_workers(found)
+
+
+def _no_workers(found: FoundDevices) -> Refusal:
+    if found.undecided:
+        whys = "; ".join(device.why for device in found.undecided)
+        return Refusal(
+            reasons.DEVICE_UNKNOWN,
+            f"{whys}: whether that is a GPU is not known; if its driver has nothing else, name it in deviceDrivers",
         )
-    return workers, None
+    return Refusal(
+        reasons.NO_DEVICE,
+        f"the container has no GPU to place workers beside; ask for one, name the container that has it with "
+        f'{CONTAINER}, or name workers without a GPU with {WORKERS} ("-" is one, "-,-" are two)',
+    )

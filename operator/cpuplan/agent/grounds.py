@@ -73,7 +73,7 @@ class Grounds:
             yield Sentence(
                 Topic.INPUT, f"device {device.device_id} is at {device.address}", (Source(name, device.device_id),)
             )
-        for unplaced in self._found.unplaced[:MOST_DEVICES]:
+        for unplaced in (*self._found.unplaced, *self._found.undecided)[:MOST_DEVICES]:
             yield Sentence(Topic.INPUT, unplaced.why)
 
     def _mask(self) -> tuple[str, Source]:

@@ -10,16 +10,20 @@ from pathlib import Path
 from ..host.devices import AddressOfUuid, PlacedDevice, UnplacedDevice, place_device
 from ..host.identity import read_boot_id
 from ..host.podcgroups import ContainerCgroup, PodCgroups
-from ..host.root import HostRoot
+from ..host.root import HostRoot, read_text
 from ..host.sysfs import read_cpu_list, read_online, read_topology
 from ..host.threads import read_allowed_cpus
 from ..kube.pods import Container, Pod
 from ..model.topology import GpuPlacement, HostTopology
 from ..planning.override import Difference, override_topology
-from .claims import ClaimedAddress, NotAllocated, PlaceDevice
+from .claims import ClaimedAddress, DevicePlaces, NotAllocated
 from .masks import NO_CPUS, NodeCpus
 
-Claimed = Callable[[Pod, Container, PlaceDevice], tuple[ClaimedAddress, ...] | NotAllocated]
+Claimed = Callable[[Pod, Container, DevicePlaces], tuple[ClaimedAddress, ...] | NotAllocated]
+
+CLAIMED_GPU_CLASSES = ("0x03", "0x12")
+"""PCI base classes of display controllers and processing accelerators. Co-processors (0b40) are left out: claims are
+made for those that encrypt (Intel QAT), and no GPU of today is one."""
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ class NodeFacts:
         reserved: CPUs that the administrator keeps from plans.
         override: where the administrator says that GPUs are; outranks sysfs. None: nobody said anything.
         nvml: what NVML says about a UUID, where it may be asked.
-        claimed: the devices a container got through claims; it places UUIDs with what it is given.
+        claimed: the devices a container got through claims; it asks these facts where and what a device is.
     """
 
     def __init__(
@@ -120,9 +124,14 @@ class NodeFacts:
             self._places[device_id] = place
         return place
 
+    def is_gpu(self, address: str) -> bool:
+        """Whether the PCI function at this address is of a class that a claimed GPU has."""
+        device_class = read_text(self._root.pci_folder / address / "class")
+        return device_class is not None and device_class.startswith(CLAIMED_GPU_CLASSES)
+
     def claimed(self, pod: Pod, container: Container) -> tuple[ClaimedAddress, ...] | NotAllocated:
         """The devices that a container got through resource claims."""
-        return self._claimed(pod, container, self.place)
+        return self._claimed(pod, container, self)
 
     def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
         """The cgroup of a running container, None where it is not found."""

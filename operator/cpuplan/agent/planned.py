@@ -50,22 +50,27 @@ class DeviceResources:
         """How many devices of each resource the container asks for."""
         return {resource: count for resource, count in container.extended.items() if self.is_device(resource)}
 
-    def has_devices(self, container: Container) -> bool:
-        """Whether the container asks for devices, by extended resource or by claim."""
+    def may_have_devices(self, container: Container) -> bool:
+        """Whether the container asks for devices, by extended resource or by a claim, which may be for other things."""
         return bool(container.claims) or bool(self.asked_by(container))
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedContainers:
-    """The planned containers in the pod's order, and what is wrong with the choice (None: nothing)."""
+    """The planned containers in the pod's order, and what is wrong with the choice (None: nothing).
+
+    `is_for_devices`: they are planned for the devices that they may have; nobody named them.
+    """
 
     containers: tuple[Container, ...]
     refusal: Refusal | None = None
+    is_for_devices: bool = False
 
 
 def planned_containers(pod: Pod, resources: DeviceResources) -> PlannedContainers:
     """The containers that are planned: the one `cpuplan.dev/container` names, else all with devices, else the first.
 
+    Those that have claims alone are among them: the spec does not say what a claim is for.
     Only containers that run beside the pod's others count: regular ones and sidecars. Without the named one the
     first stands in for it, so that there is a place for the error.
     """
@@ -76,7 +81,8 @@ def planned_containers(pod: Pod, resources: DeviceResources) -> PlannedContainer
     if name is not None:
         named = tuple(container for container in candidates if container.name == name)
         return PlannedContainers(named) if named else PlannedContainers(first, _no_such_container(name, candidates))
-    return PlannedContainers(tuple(c for c in candidates if resources.has_devices(c)) or first)
+    with_devices = tuple(container for container in candidates if resources.may_have_devices(container))
+    return PlannedContainers(with_devices, is_for_devices=True) if with_devices else PlannedContainers(first)
 
 
 def _no_such_container(name: str, candidates: Sequence[Container]) -> Refusal:

@@ -70,7 +70,14 @@ def assemble(
     client = KubeClient(connection, user_agent="cpuplan-agent", retries=default_retries().new(total=1))
     metrics = AgentMetrics()
     kubelet = PodResourcesClient(settings.podresources_socket)
-    claims = ClaimReader(client, settings.node_name, monotonic=monotonic)
+    resources = DeviceResources(settings.device_resources)
+    claims = ClaimReader(
+        client,
+        settings.node_name,
+        resources=resources,
+        drivers=settings.device_drivers,
+        monotonic=monotonic,
+    )
     facts = _facts(settings, claims)
     agents: list[NodeAgent] = []
 
@@ -105,7 +112,7 @@ def assemble(
         writer=PodWriter(client, metrics, learn=watch.learn, monotonic=monotonic),
         metrics=metrics,
         settling=MaskSettling(settings.settle_seconds, monotonic=monotonic),
-        resources=DeviceResources(settings.device_resources),
+        resources=resources,
         auditor=auditor,
         explainer=explainer,
         rules=NodeRules(is_pinnable=PINNABLE, most_pinned_per_pod=settings.most_pinned_per_pod),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,7 +13,11 @@ from ..host.root import HostRoot
 from ..model.cpulist import format_cpu_list, parse_cpu_list
 from ..process.address import Address
 from ..process.flags import Flags, seconds_from
+from .claims import DEFAULT_DEVICE_DRIVERS
 from .planned import DEFAULT_DEVICE_RESOURCES
+
+_DRIVER = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", re.ASCII)
+"""At most 63 characters of a DNS subdomain (resource.k8s.io)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class AgentSettings:
     kubeconfig: Path | None
     log_level: str
     device_resources: tuple[str, ...]
+    device_drivers: tuple[str, ...]
     reserved_cpus: frozenset[int]
     most_pinned_per_pod: int | None
     topology_override: Path | None
@@ -68,6 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser, environment: Mapping[str, str
         "extended resources that are devices, by commas; a * at the end stands for any ending",
         type=_resources,
     )
+    add(
+        "device-drivers",
+        ",".join(DEFAULT_DEVICE_DRIVERS),
+        "DRA drivers all of whose devices are GPUs, by commas; of other drivers those that are by their PCI class",
+        type=_drivers,
+    )
     add("reserved-cpus", "", "CPUs that no plan may use, as a kernel list such as 0-1,64-65", type=_cpu_list)
     add("max-pinned-per-pod", "0", "the most CPUs that one pod may pin; 0 does not bound it", type=_count)
     add("topology-override", "", "file that says where GPUs are (TOML, or NCCL's XML); outranks sysfs")
@@ -95,6 +107,7 @@ def settings_from(arguments: argparse.Namespace) -> AgentSettings:
         kubeconfig=Path(arguments.kubeconfig) if arguments.kubeconfig else None,
         log_level=arguments.log_level,
         device_resources=arguments.device_resources,
+        device_drivers=arguments.device_drivers,
         reserved_cpus=arguments.reserved_cpus,
         most_pinned_per_pod=arguments.max_pinned_per_pod or None,
         topology_override=Path(arguments.topology_override) if arguments.topology_override else None,
@@ -128,6 +141,13 @@ def _resources(text: str) -> tuple[str, ...]:
         raise argparse.ArgumentTypeError(
             f"{text!r}: expected names of extended resources such as nvidia.com/gpu or nvidia.com/mig-*, by commas"
         )
+    return names
+
+
+def _drivers(text: str) -> tuple[str, ...]:
+    names = tuple(name for part in text.split(",") if (name := part.strip()))
+    if not all(_DRIVER.fullmatch(name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected names of DRA drivers such as gpu.nvidia.com, by commas")
     return names
 
 

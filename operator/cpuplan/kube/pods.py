@@ -90,7 +90,8 @@ class Pod:
         annotations: only `step_thread_core` and those under `cpuplan.dev/`.
         managed_label: value of the label `cpuplan.dev/managed`, None without it.
         cpu_limit: the pod-level limit in CPUs, None without one.
-        claim_names: the ResourceClaim object for each name under spec.resourceClaims, where known.
+        claim_names: the ResourceClaim object for each name under spec.resourceClaims, where known; None where the pod
+            needs none.
     """
 
     namespace: str
@@ -106,7 +107,7 @@ class Pod:
     managed_label: str | None
     cpu_limit: float | None
     containers: tuple[Container, ...]
-    claim_names: Mapping[str, str]
+    claim_names: Mapping[str, str | None]
     extended_claim: ExtendedResourceClaim | None
 
     @property
@@ -225,13 +226,15 @@ def _has_ended(spec: JsonObject, state: JsonObject, pod_restart_policy: str) -> 
     return policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0)
 
 
-def _claim_names(spec: JsonObject, status: JsonObject) -> dict[str, str]:
+def _claim_names(spec: JsonObject, status: JsonObject) -> dict[str, str | None]:
+    """By name under spec.resourceClaims; an entry of the status without an object's name says that none was needed."""
     direct = {str(entry.get("name")): entry.get("resourceClaimName") for entry in _mappings(spec.get("resourceClaims"))}
     made = {
         str(entry.get("name")): entry.get("resourceClaimName")
         for entry in _mappings(status.get("resourceClaimStatuses"))
     }
-    return {name: str(claim) for name, claim in {**direct, **made}.items() if claim}
+    named = {name: str(claim) for name, claim in {**direct, **made}.items() if claim}
+    return {**dict.fromkeys(made), **named}
 
 
 def _extended_claim(status: JsonObject) -> ExtendedResourceClaim | None:
