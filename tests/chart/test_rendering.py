@@ -160,6 +160,7 @@ def test_the_agent_is_told_only_what_is_set() -> None:
         "--metrics-address=0.0.0.0:9465",
         "--log-level=info",
         "--device-resources=nvidia.com/gpu,nvidia.com/gpu.shared,nvidia.com/mig-*,amd.com/gpu,gpu.intel.com/i915,gpu.intel.com/xe",
+        "--device-drivers=gpu.nvidia.com,gpu.amd.com,gpu.intel.com",
     ]
     settings = (
         "agent.reservedCpus=0-1\\,64",
@@ -167,7 +168,7 @@ def test_the_agent_is_told_only_what_is_set() -> None:
         "agent.topologyOverride=/etc/topology.toml",
         "agent.extraArgs={--resync-seconds=60}",
     )
-    assert agent_container(*settings)["args"][8:] == [
+    assert agent_container(*settings)["args"][9:] == [
         "--reserved-cpus=0-1,64",
         "--max-pinned-per-pod=12",
         "--topology-override=/etc/topology.toml",
