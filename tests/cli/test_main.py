@@ -100,6 +100,7 @@ def test_every_command_has_help(name: str, capfd: pytest.CaptureFixture[str]) ->
         pytest.param(["plan", "--device", ""], "cpuplan plan: --device '' is no PCI address: ", id="empty device"),
         pytest.param(["env", "--threads", "0"], "cpuplan env: argument --threads: '0' is no whole", id="no threads"),
         pytest.param(["run"], "cpuplan run: no command to run: give one after --", id="nothing to run"),
+        pytest.param(["run", "--", ""], "cpuplan run: no command to run: give one after --", id="an empty command"),
         pytest.param(["init", "--wait-seconds", "-1"], "cpuplan init: argument --wait-seconds: ", id="negative wait"),
         pytest.param(["verify", "--pid", "1", "--all"], "cpuplan verify: argument --all: not allowed with", id="both"),
     ],

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Starts the command in this process's place; returns only if it must not or cannot start."""
     command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
-    if not command:
+    if not any(command[:1]):
         raise CliError("no command to run: give one after --, as in cpuplan run -- python3 server.py", WRONG_USAGE)
     if namespace.selftest is not None:
         _test_devices(is_required=namespace.selftest == REQUIRED)
