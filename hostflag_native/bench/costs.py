@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from hostflag_native.bench.contestants import NAP_NS, REPLY_4K
+from hostflag_native.bench.idle import IDLE_SECONDS, idle_core
 from hostflag_native.core import HostFlagCore
 from hostflag_native.exchange import Cpus, ExchangeFailedError, PinnedThread
 from hostflag_native.layout import OFF_CLAIMED, OFF_RELEASED
@@ -37,9 +38,6 @@ SPIN_TAIL_NS: Final = 150_000
 to see whether the watchdog is early."""
 
 WAITING_SLICES: Final = 10
-
-IDLE_SECONDS: Final = 0.1
-"""How long no round has to come for naps to get longer."""
 
 STUCK_NS: Final = 5_000_000_000
 
@@ -157,7 +155,7 @@ def measure_waiting(core: HostFlagCore, lib_path: str, cpu: int, seconds: float)
     """Lets a thread wait in each way for so many seconds, in alternating slices."""
     core.reset()
     ns = int(seconds * 1e9) // WAITING_SLICES
-    idle = HostFlagCore(lib_path, spin_us=0, nap_us=NAP_NS / 1000, page=core.page)
+    idle = idle_core(core, lib_path)
     idle.wait_gathered(1, IDLE_SECONDS)
 
     def handoff(spin_ns: int, nap_ns: int) -> Callable[[], object]:

@@ -7,6 +7,7 @@ from hostflag_native.bench.contestants import Label, Pair
 from hostflag_native.bench.costs import Lateness, PublishCost, Waiting, WaitingCost
 from hostflag_native.bench.machine import Machine
 from hostflag_native.bench.slices import Row
+from hostflag_native.probe import Distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Figures:
     publish: PublishCost
     lateness: Lateness
     waiting: tuple[WaitingCost, ...]
+    idle_wakes: Distribution
 
     def row(self, pair: Pair, label: Label) -> Row | None:
         """That row; None if it has no samples."""
@@ -90,6 +92,7 @@ class Figures:
                 "ownMaxNs": round(self.lateness.own_max_ns),
             },
             "waitingCpuShare": {str(cost.way): round(cost.cpu_share, 5) for cost in self.waiting},
+            "idleWakes": self.idle_wakes.as_json(),
         }
 
     def _row_as_json(self, row: Row) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hostflag_native.bench.bars import bars
 from hostflag_native.bench.contestants import Pair
 from hostflag_native.bench.costs import measure_lateness, measure_publish, measure_waiting
 from hostflag_native.bench.figures import Conditions, Figures
+from hostflag_native.bench.idle import measure_idle_wakes
 from hostflag_native.bench.machine import MachineFiles, read_machine, stolen_seconds, throttled_us
 from hostflag_native.bench.peers import process_peer, thread_peer
 from hostflag_native.bench.slices import Schedule, measure_pair
@@ -31,6 +32,11 @@ LATENESS_SHARE: Final = 0.02
 
 WAITING_SECONDS_PER_ROUND: Final = 1e-5
 """How long each way to wait is watched, in s per round asked for; at most a second."""
+
+IDLE_SHARE: Final = 0.0003
+"""Rounds that end an idle wait per round asked for: each takes about 0.15 s."""
+
+FEWEST_IDLE_ROUNDS: Final = 3
 
 STANDARD_OUTPUT: Final = "-"
 
@@ -125,6 +131,8 @@ def measure(request: BenchRequest) -> Figures:
         rows += measure_pair(Pair.PROCESSES, other, schedule)
     publish = measure_publish(core, stream_cpu, schedule.rounds)
     waiting = measure_waiting(core, request.lib_path, stream_cpu, min(1.0, schedule.rounds * WAITING_SECONDS_PER_ROUND))
+    idle_rounds = max(FEWEST_IDLE_ROUNDS, int(schedule.rounds * IDLE_SHARE))
+    idle_wakes = measure_idle_wakes(core, request.lib_path, schedule.cpus, idle_rounds)
     lateness = measure_lateness(core, schedule.cpus, max(1, int(schedule.rounds * LATENESS_SHARE)))
     core.close()
     return Figures(
@@ -142,6 +150,7 @@ def measure(request: BenchRequest) -> Figures:
         publish=publish,
         lateness=lateness,
         waiting=tuple(waiting),
+        idle_wakes=idle_wakes,
     )
 
 

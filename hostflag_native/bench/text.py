@@ -50,6 +50,7 @@ def _costs(figures: Figures) -> Iterator[str]:
     yield f"{'other, us':{_NAME_WIDTH}}" + _cells(_COLUMNS[:-2])
     yield f"{'publish of 4 KiB':{_NAME_WIDTH}}" + _cells(_times(publish))
     yield f"{'memcpy of 4 KiB and a store':{_NAME_WIDTH}}" + _cells(_times(copy))
+    yield f"{'idle wait, stream to proxy in Python':{_NAME_WIDTH}}" + _cells(_times(figures.idle_wakes))
     name = f"watchdog after {late.deadline_ns / 1e6:g} ms (poll {late.poll_ns / 1e3:g} us)"
     yield f"{name:{_NAME_WIDTH}}" + _cells(_times(late.since_gathered))
     sleep_name = f"a sleep of {late.deadline_ns / 1e6:g} ms (the limit)"

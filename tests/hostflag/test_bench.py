@@ -92,6 +92,11 @@ def test_every_way_to_wait_has_its_cpu_share(figures: dict[str, Any]) -> None:
     ]
 
 
+def test_an_idle_wait_is_ended_by_its_round(figures: dict[str, Any]) -> None:
+    assert figures["idleWakes"]["count"] >= 3
+    assert figures["idleWakes"]["minNs"] > 0
+
+
 def test_the_json_says_on_what_machine_and_under_what_load(figures: dict[str, Any]) -> None:
     assert {"cpuModel", "kernel", "cpuCount", "cpus", "coreDistance", "cpuLimit"} <= figures["machine"].keys()
     assert {"loadBefore", "loadAfter", "throttledUs", "stolenSeconds"} <= figures["conditions"].keys()
