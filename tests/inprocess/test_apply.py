@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -260,6 +261,20 @@ def test_a_process_without_free_descriptors_keeps_its_threads_in_care(
     assert [pin.thread_id for pin in pins.repair()] == [thread_id]
     pins.undo()
     assert affinity(thread_id) == before
+
+
+def test_a_seccomp_filter_is_a_refusal_and_no_end_of_the_thread(
+    plan: CpuPlan, thread_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> set[int]:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_getaffinity", refuse)
+    monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    (pin,) = pin_step_threads(0, [thread_id], plan=plan).repair()
+
+    assert (pin.state, pin.actual) == (PinState.REFUSED, plan.mask)
+    assert "refused (Operation not permitted)" in pin.why
 
 
 def test_a_thread_of_another_process_is_never_touched(plan: CpuPlan) -> None:

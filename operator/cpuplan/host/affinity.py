@@ -6,6 +6,7 @@ import os
 
 from ..model.plan import usable_count
 from .cgroup import cgroup_cpu_quota
+from .threads import read_allowed_cpus
 
 PINNABLE = hasattr(os, "sched_setaffinity")
 """Whether this platform can set CPU affinity."""
@@ -13,9 +14,12 @@ PINNABLE = hasattr(os, "sched_setaffinity")
 
 def process_mask() -> frozenset[int]:
     """The CPUs of the process's affinity; where the platform has none, all that it counts."""
-    if hasattr(os, "sched_getaffinity"):
+    try:
         return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))
+    except OSError:  # a seccomp filter; procfs tells the same
+        return read_allowed_cpus("thread-self") or frozenset(range(os.cpu_count() or 1))
+    except AttributeError:
+        return frozenset(range(os.cpu_count() or 1))
 
 
 def usable_cpus() -> int:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..host.forklock import fork_safe_lock
-from ..host.threads import has_thread, read_thread_start
+from ..host.threads import has_thread, read_allowed_cpus, read_thread_start
 from ..model.cpulist import format_cpu_list
 from ..model.plan import CpuPlan
 from .current import plan as current_plan
@@ -254,8 +254,10 @@ def _give_back(thread: _Thread) -> None:
 def _affinity(thread_id: int) -> frozenset[int] | None:
     try:
         return frozenset(os.sched_getaffinity(thread_id))
-    except OSError:
+    except ProcessLookupError:
         return None
+    except OSError:  # a seccomp filter; procfs tells the same
+        return read_allowed_cpus(thread_id)
 
 
 def _set_affinity(thread_id: int, cpus: frozenset[int]) -> str:
