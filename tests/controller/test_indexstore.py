@@ -119,6 +119,27 @@ def test_a_configmap_without_our_label_is_taken_over(api: FakeApi, store: IndexS
     assert stored["metadata"]["labels"]["cpuplan.dev/index"] == "cpuplan"
 
 
+def test_a_further_configmap_without_our_label_is_taken_over_when_it_is_needed(api: FakeApi, store: IndexStore) -> None:
+    api.put(f"{MAPS}/cpuplan-1", {"metadata": {}, "data": {"b": "1"}})
+    shares = [Share("a", BIG), Share("b", BIG)]
+    with pytest.raises(ConflictError):
+        store.write(shares)
+    store.write(shares)
+    stored = api.object(f"{MAPS}/cpuplan-1")
+    assert stored is not None
+    assert stored["metadata"]["labels"]["cpuplan.dev/index"] == "cpuplan"
+    assert data(api, "cpuplan") | data(api, "cpuplan-1") == {"a": BIG, "b": BIG}
+    assert store.write(shares) == []
+
+
+def test_a_further_configmap_that_was_not_taken_over_is_not_deleted(api: FakeApi, store: IndexStore) -> None:
+    api.put(f"{MAPS}/cpuplan-1", {"metadata": {}, "data": {"foreign": "1"}})
+    with pytest.raises(ConflictError):
+        store.write([Share("a", BIG), Share("b", BIG)])
+    store.write([Share("a", BIG)])
+    assert data(api, "cpuplan-1") == {"foreign": "1"}
+
+
 def test_other_configmaps_are_left_alone(api: FakeApi, store: IndexStore) -> None:
     labels = {"cpuplan.dev/index": "cpuplan"}
     api.put(f"{MAPS}/mine", {"metadata": {"labels": labels}, "data": {"a": "1"}})

@@ -67,7 +67,9 @@ def changes(held: Mapping[str, Held], wanted: Mapping[str, Mapping[str, str]]) -
         if differing or not now.is_labelled:
             found.append(IndexChange("patch", name, differing, now.resource_version))
     found.extend(
-        IndexChange("delete", name, {}, now.resource_version) for name, now in held.items() if name not in wanted
+        IndexChange("delete", name, {}, now.resource_version)
+        for name, now in held.items()
+        if name not in wanted and now.is_labelled
     )
     return found
 
@@ -80,6 +82,8 @@ class IndexStore:
         self._namespace = namespace
         self._base = base
         self._held: dict[str, Held] | None = None
+        # Read by name: without the label they are ours too, where we need them.
+        self._claimed = {base}
 
     def forget(self) -> None:
         """The next `write` reads the ConfigMaps again (somebody else may have changed them)."""
@@ -99,6 +103,8 @@ class IndexStore:
             try:
                 self._apply(held, change)
             except (ConflictError, NotFoundError):
+                if change.verb == "create":
+                    self._claimed.add(change.name)
                 self.forget()
                 raise
             LOG.info(
@@ -137,9 +143,9 @@ class IndexStore:
             name = str(item["metadata"]["name"])
             if configmap_number(self._base, name) is not None:
                 held[name] = _held(item)
-        if self._base not in held:
+        for name in sorted(self._claimed - held.keys()):
             with contextlib.suppress(NotFoundError):
-                held[self._base] = _held(self._client.get(configmap_path(self._namespace, self._base)))
+                held[name] = _held(self._client.get(configmap_path(self._namespace, name)))
         return held
 
     def _apply(self, held: dict[str, Held], change: IndexChange) -> None:
