@@ -1,8 +1,10 @@
 """What the operator reads from a pod, and that odd pods are read too."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 
 from cpuplan.controller.announcements import event_object, finding_announcement, plan_announcement
 from cpuplan.controller.findings import Surroundings, findings_of
@@ -82,19 +84,39 @@ def test_an_injected_pod_is_recognised() -> None:
 @pytest.mark.parametrize(
     ("parts", "obstacle"),
     [
-        ({"spec": {"os": {"name": "windows"}}}, "it is a Windows pod"),
+        ({"spec": {"os": {"name": "windows"}}}, "it is no Linux pod"),
         ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "it is a static pod"),
         ({"spec": {"containers": [{"name": "cpuplan"}]}}, "it has a container of its own named cpuplan"),
         ({"spec": {"initContainers": [{"name": "cpuplan"}]}}, "it has a container of its own named cpuplan"),
         ({"spec": {"volumes": [{"name": "cpuplan", "emptyDir": {}}]}}, "it has a volume of its own named cpuplan"),
         (
             {"spec": {"containers": [{"name": "c", "volumeMounts": [{"mountPath": "/etc/cpuplan/"}]}]}},
-            "it has a mount of its own at /etc/cpuplan",
+            "it has a mount of its own at /etc/cpuplan/",
         ),
     ],
 )
 def test_what_keeps_the_policy_away_is_named(parts: dict[str, object], obstacle: str) -> None:
     assert observed_pod(pod("llm-0", **parts)).injection.obstacle == obstacle  # type: ignore[arg-type]
+
+
+NOT_IN_THE_POD = {"alone-off", "alone-with-only-other-annotations-of-ours", "alone-without-annotation"}
+"""Pairs whose pods the policy leaves alone for no obstacle: they do not ask; those of a namespace say so too."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        path.name
+        for path in (Path(__file__).parents[1] / "policies" / "pairs").glob("alone-*")
+        if path.name not in NOT_IN_THE_POD and "in-namespace" not in path.name
+    ),
+)
+def test_whatever_keeps_the_real_policy_away_is_an_obstacle(name: str) -> None:
+    text = (Path(__file__).parents[1] / "policies" / "pairs" / name / "in.yaml").read_text()
+    content = yaml.safe_load(text)
+    stored = {"namespace": "demo", "uid": "u", "creationTimestamp": CREATED}
+    content["metadata"] = stored | content["metadata"]
+    assert observed_pod(content).injection.obstacle != ""
 
 
 def test_the_verdict_of_the_self_test_is_read() -> None:

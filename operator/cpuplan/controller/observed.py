@@ -4,7 +4,8 @@ Pods are large (ten kilobytes and more); of tens of thousands only these values 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,6 +16,9 @@ from ..kube.pods import MIRROR_ANNOTATION
 from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
+
+_OCCUPIES_PLAN_DIRECTORY = re.compile(r"/*etc(/+(cpuplan(/.*)?)?)?")
+"""The plan's folder, something in it, or all of /etc."""
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -242,16 +246,25 @@ def _injection(
 def _obstacle(
     spec: Mapping[str, Any], annotations: Mapping[str, str], init_names: set[Any], volume_names: set[Any]
 ) -> str:
-    containers = spec.get("containers") or ()
-    mounts = {mount.get("mountPath") for c in containers for mount in c.get("volumeMounts") or ()}
+    """What the conditions of the chart's injection policy find, in its order."""
+    containers = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
     if MIRROR_ANNOTATION in annotations:
         return "it is a static pod"
-    if (spec.get("os") or {}).get("name") == "windows":
-        return "it is a Windows pod"
+    systems = ((spec.get("os") or {}).get("name"), (spec.get("nodeSelector") or {}).get("kubernetes.io/os"))
+    if any(system not in (None, "linux") for system in systems):
+        return "it is no Linux pod"
     if injected.NAME in init_names | {container.get("name") for container in containers}:
         return f"it has a container of its own named {injected.NAME}"
     if injected.NAME in volume_names:
         return f"it has a volume of its own named {injected.NAME}"
-    if injected.PLAN_DIRECTORY in {str(path).rstrip("/") for path in mounts}:
-        return f"it has a mount of its own at {injected.PLAN_DIRECTORY}"
-    return ""
+    occupied = sorted(path for path in map(str, _mounted(containers)) if _OCCUPIES_PLAN_DIRECTORY.fullmatch(path))
+    return f"it has a mount of its own at {occupied[0]}" if occupied else ""
+
+
+def _mounted(containers: Iterable[Mapping[str, Any]]) -> Iterator[Any]:
+    """Where the containers have mounts or block devices."""
+    for container in containers:
+        for mount in container.get("volumeMounts") or ():
+            yield mount.get("mountPath")
+        for device in container.get("volumeDevices") or ():
+            yield device.get("devicePath")
