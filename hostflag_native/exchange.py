@@ -155,8 +155,15 @@ def between_threads(exchange: Exchange, library: Any, address: int, cpus: Cpus) 
 def between_processes(exchange: Exchange, library: Any, page: SharedPage, cpus: Cpus) -> list[int]:
     """Round trips in ns between this process and a peer, each pinned to its CPU, without the warm-up."""
     exchange.prepare(library, page.address)
-    command = program_command("pong", str(page.descriptor), str(cpus[1]), exchange.as_json())
-    peer = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(page.descriptor,))
+    command = program_command("pong", str(os.getpid()), str(page.descriptor), str(cpus[1]), exchange.as_json())
+    # Nobody who reads this process's output waits for the peer.
+    peer = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(page.descriptor,),
+    )
     try:
         trips = PinnedThread(cpus[0], lambda: exchange.ping(library, page.address)[0]).result()
     finally:

@@ -4,13 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from hostflag_native.core import HostFlagCore
 from hostflag_native.layout import REPLY_CAPACITY
 from hostflag_native.probe import Distribution
 from hostflag_native.selftest.cuda_driver import CudaDriver, is_launch_blocking
 from hostflag_native.selftest.device_stream import DeviceStream
+from hostflag_native.selftest.journal import DEVICE
 from hostflag_native.selftest.rounds import (
     JUST_BELOW_WRAP,
     FaultyProxy,
@@ -18,7 +19,8 @@ from hostflag_native.selftest.rounds import (
     reply_of,
     set_words,
 )
-from hostflag_native.selftest.verdict import CheckFailedError, Checklist, Figures, Outcome, UntestedError
+from hostflag_native.selftest.shared_round import SharedRound
+from hostflag_native.selftest.verdict import CheckFailedError, Checklist, Figures, Outcome, Tell, UntestedError
 
 PART: Final = "device"
 
@@ -40,21 +42,30 @@ LATENCY_SECONDS: Final = 1.0
 
 def run_device_part(
     checklist: Checklist,
-    devices: list[dict[str, Any]],
+    tell: Tell,
+    shared_round: SharedRound,
     *,
     lib_path: str,
     injection: Injection,
     require_gpu: bool,
 ) -> None:
-    """Tests each visible device; what was found about each goes to devices. After a stuck one no other is touched."""
-    opened: list[tuple[CudaDriver, int]] = []
-    if not checklist.run(PART, "driver", "device-init", lambda: _open_driver(opened, require_gpu)):
+    """Tests each visible device, all on the one shared page; after a stuck one no other is touched.
+
+    Args:
+        tell: hears what was found about each device.
+    """
+    drivers: list[tuple[CudaDriver, int]] = []
+    if not checklist.run(PART, "driver", "device-init", lambda: _open_driver(drivers, require_gpu)):
         return
-    driver, count = opened[0]
+    cores: list[HostFlagCore] = []
+    if not checklist.run(PART, "library", "host-library", lambda: _open_library(cores, lib_path, shared_round)):
+        return
+    (driver, count), core = drivers[0], cores[0]
     for ordinal in range(count):
-        DeviceChecks(driver, ordinal, lib_path, injection).run(checklist, devices)
+        DeviceChecks(driver, core, shared_round, ordinal, injection).run(checklist, tell)
         if any(check.outcome is Outcome.STUCK for check in checklist.checks()):
             return
+    core.close()
 
 
 def _open_driver(opened: list[tuple[CudaDriver, int]], require_gpu: bool) -> Figures:
@@ -74,23 +85,30 @@ def _open_driver(opened: list[tuple[CudaDriver, int]], require_gpu: bool) -> Fig
     return {"driverCudaVersion": driver.version(), "deviceCount": count}
 
 
+def _open_library(opened: list[HostFlagCore], lib_path: str, shared_round: SharedRound) -> Figures:
+    core = HostFlagCore(lib_path, spin_us=1000, nap_us=20, page=shared_round.address)
+    core.configure_reply(REPLY_CAPACITY, FAIL_STATUS)
+    opened.append(core)
+    return {"origin": core.lib_origin}
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceChecks:
     """The checks of one device."""
 
     driver: CudaDriver
+    core: HostFlagCore
+    shared_round: SharedRound
     ordinal: int
-    lib_path: str
     injection: Injection
 
-    def run(self, checklist: Checklist, devices: list[dict[str, Any]]) -> None:
+    def run(self, checklist: Checklist, tell: Tell) -> None:
         """Makes them in order and stops at the first that does not pass: each builds on the one before."""
         part = f"{PART} {self.ordinal}"
-        if not checklist.run(part, "identity", "device-identity", lambda: self._identify(devices)):
+        if not checklist.run(part, "identity", "device-identity", lambda: self._identify(tell)):
             return
-        core = HostFlagCore(self.lib_path, spin_us=1000, nap_us=20)
-        core.configure_reply(REPLY_CAPACITY, FAIL_STATUS)
-        stream = DeviceStream(self.driver, core, self.ordinal, REPLY_CAPACITY)
+        core = self.core
+        stream = DeviceStream(self.driver, core, self.shared_round, self.ordinal, REPLY_CAPACITY)
         checks: list[tuple[str, str, Callable[[], Figures | None]]] = [
             ("set-up", "device-set-up", stream.set_up),
             ("park-and-go", "device-not-released", lambda: self._park_and_go(core, stream)),
@@ -102,13 +120,11 @@ class DeviceChecks:
         for name, fault, check in checks:
             if not checklist.run(part, name, fault, check):
                 break
-        if checklist.checks()[-1].outcome is not Outcome.STUCK and checklist.run(
-            part, "tear-down", "device-tear-down", stream.tear_down
-        ):
-            core.close()
+        if checklist.checks()[-1].outcome is not Outcome.STUCK:
+            checklist.run(part, "tear-down", "device-tear-down", stream.tear_down)
 
-    def _identify(self, devices: list[dict[str, Any]]) -> None:
-        devices.append(self.driver.describe(self.ordinal))
+    def _identify(self, tell: Tell) -> None:
+        tell(DEVICE, self.driver.describe(self.ordinal))
 
     def _park_and_go(self, core: HostFlagCore, stream: DeviceStream) -> None:
         """One round in slow motion: gathered is seen, the stream is parked, the host stores, it goes on."""

@@ -2,7 +2,6 @@
 
 import ctypes
 import time
-from collections.abc import Callable
 from typing import Final
 
 from hostflag_native.core import HostFlagCore
@@ -19,7 +18,8 @@ from hostflag_native.layout import (
     PAGE_BYTES,
 )
 from hostflag_native.selftest.cuda_driver import NOT_READY, STREAM_NON_BLOCKING, SUCCESS, CudaDriver
-from hostflag_native.selftest.rounds import RESCUE_NS, STEP_NS, STEP_SECONDS
+from hostflag_native.selftest.rounds import RESCUE_NS, STEP_NS, STEP_SECONDS, rescues, stays_parked
+from hostflag_native.selftest.shared_round import SharedRound
 from hostflag_native.selftest.verdict import CheckFailedError
 
 _POLL_SPIN_NS: Final = 1_000_000
@@ -35,9 +35,13 @@ class DeviceStream:
     No call here waits for the stream: it may be parked, and such a call would never return.
     """
 
-    def __init__(self, driver: CudaDriver, core: HostFlagCore, ordinal: int, reply_bytes: int) -> None:
+    def __init__(
+        self, driver: CudaDriver, core: HostFlagCore, shared_round: SharedRound, ordinal: int, reply_bytes: int
+    ) -> None:
+        """Args: shared_round: where it is noted that a stream may be parked; the core is on its page."""
         self._driver = driver
         self._core = core
+        self._round = shared_round
         self._ordinal = ordinal
         self._reply_bytes = reply_bytes
         self._stream = ctypes.c_void_p()
@@ -86,6 +90,7 @@ class DeviceStream:
         """Queues a whole round: gather, wait for the release, copy the reply through the device, consume."""
         self._last_queued = round_number & _M32
         self._write(OFF_GATHERED, round_number)
+        self._round.note_queued(round_number)  # before the call: one that blocks does so with the stream parked
         self._queue(
             "cuStreamWaitValue32_v2",
             self._page_device.value + OFF_RELEASED,
@@ -134,44 +139,39 @@ class DeviceStream:
         """
         consumed = self._core.consumed_host
         if self._reaches(consumed, round_number, STEP_NS):
+            self._note_consumed(round_number)
             return
         self._expect_no_error()
         value = round_number & _M32
-        for fault, what, rescue in self._rescues(value):
+        for fault, what, rescue in rescues(self._core, value):
             rescue()
             if self._reaches(consumed, round_number, RESCUE_NS):
+                self._note_consumed(round_number)
                 raise CheckFailedError(
                     fault, f"the stream did not go on with round {value} within {STEP_SECONDS:g} s; {what} rescued it"
                 )
-        raise self._stuck(value)
+        raise StreamStuckError(stays_parked(value))
 
     def reply(self) -> bytes:
         """The reply of the last consumed round, as it came back from the device."""
         return ctypes.string_at(self._reply_copy, self._reply_bytes)
 
-    def _rescues(self, value: int) -> tuple[tuple[str, str, Callable[[], object]], ...]:
-        """What may let a parked stream go, gentlest first: the fault that each proves, its name, and what does it."""
-        core = self._core
-        return (
-            ("device-not-released", "a release", lambda: core.release(value)),
-            ("device-not-released", "failing ahead", core.fail_ahead),
-            (
-                "device-compare",
-                "setting the word to exactly the round (the device does not compare cyclically)",
-                lambda: core.lib.dsv41_hf_set(core.released_host, value),
-            ),
-        )
-
     def _let_go(self) -> None:
         """Rescues a stream that a check left parked, in the last round that was queued."""
         queued = self._last_queued
-        for _, _, rescue in self._rescues(queued):
+        for _, _, rescue in rescues(self._core, queued):
             if self._is_idle(0):
-                return
+                break
             rescue()
             if self._is_idle(RESCUE_NS):
-                return
-        raise self._stuck(queued)
+                break
+        else:
+            raise StreamStuckError(stays_parked(queued))
+        self._round.note_idle()
+
+    def _note_consumed(self, round_number: int) -> None:
+        if round_number & _M32 == self._last_queued:
+            self._round.note_idle()
 
     def _is_idle(self, limit_ns: int) -> bool:
         """True once nothing is pending, or the stream has failed; False after the limit."""
@@ -181,11 +181,6 @@ class DeviceStream:
                 return False
             time.sleep(_POLL_NAP_NS / 1e9)
         return True
-
-    def _stuck(self, value: int) -> StreamStuckError:
-        return StreamStuckError(
-            f"the stream stayed parked at round {value} after the rescue: this device does not observe host stores"
-        )
 
     def _reaches(self, word: int, round_number: int, limit_ns: int) -> bool:
         waited = self._core.lib.dsv41_hf_wait_geq(word, round_number & _M32, limit_ns, _POLL_SPIN_NS, _POLL_NAP_NS)

@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,12 @@ from hostflag_native.library import LIB_PATH_VARIABLE
 from hostflag_native.selftest.device_part import run_device_part
 from hostflag_native.selftest.environment import CgroupFiles, describe_environment, throttling
 from hostflag_native.selftest.host_checks import run_host_checks
-from hostflag_native.selftest.process import DEVICE_SECONDS, HOST_SECONDS
+from hostflag_native.selftest.process import DEVICE_SECONDS, HOST_SECONDS, checked_limit
 from hostflag_native.selftest.process_checks import run_process_checks
 from hostflag_native.selftest.rounds import Injection
-from hostflag_native.selftest.verdict import Checklist, Verdict
+from hostflag_native.selftest.shared_round import SharedRound
+from hostflag_native.selftest.supervisor import Supervisor
+from hostflag_native.selftest.verdict import Check, Checklist, Outcome, Tell, Verdict
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=_limit,
         metavar="SECONDS",
         help=f"end by then (default: {HOST_SECONDS:g}, with a device part {DEVICE_SECONDS:g})",
     )
@@ -72,6 +73,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _limit(text: str) -> float:
+    try:
+        return checked_limit(float(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time limit: expected seconds above 0, as in 30") from error
+
+
 def request_of(namespace: argparse.Namespace) -> SelfTestRequest:
     """The parsed arguments as a value."""
     device_part = namespace.part != "host"
@@ -87,70 +95,58 @@ def request_of(namespace: argparse.Namespace) -> SelfTestRequest:
 
 
 class SelfTestProgram:
-    """One run; ends the process itself, since a parked stream would keep an ordinary exit from ending."""
+    """One run: the checks in a supervised child, the verdict here."""
 
     def __init__(self, request: SelfTestRequest) -> None:
         self._request = request
         self._started = time.monotonic()
-        self._checklist = Checklist()
-        self._devices: list[dict[str, Any]] = []
         self._files = CgroupFiles()
         self._throttled_before = throttling(self._files)
-        self._end_lock = threading.Lock()
+        self._round = SharedRound() if request.device_part else None
 
     def run(self) -> NoReturn:
-        """Makes the checks, tells the verdict and ends the process with its exit code.
-
-        The end is os._exit: with a stream parked, the driver's exit handlers would wait for it for ever.
-        """
-        timer = threading.Timer(self._request.time_limit_seconds, self._end_at_limit)
-        timer.daemon = True
-        timer.start()
+        """Makes the checks, tells the verdict and ends the process with its exit code."""
+        supervisor = Supervisor(self._request.time_limit_seconds, self._round, self._request.lib_path)
         try:
-            self._make_checks()
-        except Exception as error:  # noqa: BLE001  a fault of the test itself must not look like an untested host
-            self._checklist.cut_short("selftest-crashed", f"{type(error).__name__}: {error}")
-        self._end()
+            checks = supervisor.run(self._make_checks)
+        except OSError as error:
+            # A limit on processes or memory says nothing about host or device.
+            text = f"the test's process cannot be started: {error.strerror}"
+            checks = (Check("test", "start", Outcome.UNTESTED, "not-started", text),)
+        verdict = self._verdict(checks, supervisor.journal.devices)
+        write_termination_log(self._request.termination_log, verdict)
+        try:
+            print(verdict.line)  # noqa: T201  the program's answer
+            print(json.dumps(verdict.details, indent=1), flush=True)  # noqa: T201
+            os.write(2, supervisor.noise)
+        except OSError:
+            pass  # nobody reads that any more; exit code and termination log still tell
+        finally:
+            os._exit(verdict.exit_code)  # an ordinary exit would try again to write what could not be
 
-    def _make_checks(self) -> None:
+    def _make_checks(self, tell: Tell) -> None:
         request = self._request
-        has_library = request.host_part and run_host_checks(self._checklist, request.lib_path, request.injection)
+        checklist = Checklist(tell)
+        has_library = request.host_part and run_host_checks(checklist, request.lib_path, request.injection)
         # An injected fault shows in the checks of one process: the others would only delay its verdict.
         if has_library and request.injection is Injection.NONE:
-            run_process_checks(self._checklist, request.lib_path)
-        if request.device_part:
+            run_process_checks(checklist, request.lib_path)
+        if self._round is not None:
             run_device_part(
-                self._checklist,
-                self._devices,
+                checklist,
+                tell,
+                self._round,
                 lib_path=request.lib_path,
                 injection=request.injection,
                 require_gpu=request.require_gpu,
             )
 
-    def _end_at_limit(self) -> NoReturn:
-        limit = self._request.time_limit_seconds
-        self._checklist.cut_short("selftest-timeout", f"did not end within the time limit of {limit:g} s")
-        self._end()
-
-    def _end(self) -> NoReturn:
-        """Tells the verdict once, whoever comes first, and leaves."""
-        self._end_lock.acquire()
-        verdict = self._verdict()
-        try:
-            print(verdict.line)  # noqa: T201  the program's answer
-            print(json.dumps(verdict.details, indent=1), flush=True)  # noqa: T201
-        except OSError:
-            pass  # nobody reads standard output any more; exit code and termination log still tell
-        finally:
-            write_termination_log(self._request.termination_log, verdict)
-            os._exit(verdict.exit_code)
-
-    def _verdict(self) -> Verdict:
+    def _verdict(self, checks: tuple[Check, ...], devices: list[dict[str, Any]]) -> Verdict:
         environment = describe_environment(self._files)
         environment["cpuStatDuringTest"] = {
             name: value - self._throttled_before.get(name, 0) for name, value in environment["cpuStat"].items()
         }
-        return Verdict.of(self._checklist.checks(), self._started, environment, list(self._devices))
+        return Verdict.of(checks, self._started, environment, devices)
 
 
 def write_termination_log(path: str, verdict: Verdict) -> None:

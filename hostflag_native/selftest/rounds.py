@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
@@ -51,6 +52,31 @@ def set_words(core: HostFlagCore, value: int) -> None:
     """All four words to a value, before anyone uses the page."""
     for word in (core.gathered_host, core.released_host, core.claimed_host, core.consumed_host):
         core.lib.dsv41_hf_set(word, value & _M32)
+
+
+def rescues(core: HostFlagCore, round_number: int) -> tuple[tuple[str, str, Callable[[], object]], ...]:
+    """What may let a parked stream go, gentlest first: the fault that each proves, its name, and what does it.
+
+    Stores of the host alone: no call of the driver, which may wait for the very stream.
+    """
+    value = round_number & _M32
+    return (
+        ("device-not-released", "a release", lambda: core.release(value)),
+        ("device-not-released", "failing ahead", core.fail_ahead),
+        (
+            "device-compare",
+            "setting the word to exactly the round (the device does not compare cyclically)",
+            lambda: core.lib.dsv41_hf_set(core.released_host, value),
+        ),
+    )
+
+
+def stays_parked(round_number: int) -> str:
+    """The sentence about a stream that no rescue let go."""
+    return (
+        f"the stream stayed parked at round {round_number & _M32} after the rescue: "
+        "this device does not observe host stores"
+    )
 
 
 class StreamStandIn:

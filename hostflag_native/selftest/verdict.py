@@ -1,7 +1,6 @@
 """What checks come to: outcomes, the check list that collects them, and the verdict that sums them up."""
 
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,12 +8,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from hostflag_native.errors import StreamStuckError, StreamSyncError
+from hostflag_native.selftest.shortened import LONGEST_LINE, shortened
 
 TERMINATION_MESSAGE_BYTES: Final = 4096
 """What the kubelet keeps of a termination message: its last 4,096 bytes."""
-
-LONGEST_LINE: Final = 300
-"""Characters of the verdict line; verdict and fault code stand within its first 80."""
 
 PASS_CODE: Final = "ok"  # noqa: S105  a verdict
 """Stands where the fault code does in the line of a pass."""
@@ -33,6 +30,15 @@ class Outcome(StrEnum):
         """0 pass, 1 fail (a fall-back is possible), 2 untested, 3 stuck (fail loudly)."""
         return _EXIT_CODES[self]
 
+
+RUNNING: Final = "running"
+"""What is told as a check begins: its part and its name."""
+
+CHECK: Final = "check"
+"""What is told when a check was made: the Check."""
+
+Tell = Callable[[str, Any], None]
+"""Hears of one thing: its kind, and the thing."""
 
 _EXIT_CODES: Final = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNTESTED: 2, Outcome.STUCK: 3}
 _WORST_FIRST: Final = (Outcome.STUCK, Outcome.FAIL, Outcome.UNTESTED, Outcome.PASS)
@@ -95,12 +101,11 @@ class Check:
 
 
 class Checklist:
-    """The checks so far, in order, also for a thread that cuts the test short."""
+    """The checks so far, in order; whoever listens is told of each as it begins and as it ends."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, tell: Tell = lambda _kind, _thing: None) -> None:
+        self._tell = tell
         self._checks: list[Check] = []
-        self._running: tuple[str, str] | None = None
 
     def run(self, part: str, name: str, fault: str, check: Callable[[], Figures | None]) -> bool:
         """Makes one check and notes what it came to; whatever it raises is a finding, none ends the self-test.
@@ -111,25 +116,29 @@ class Checklist:
         Returns:
             True if it passed.
         """
-        with self._lock:
-            self._running = (part, name)
+        self._tell(RUNNING, (part, name))
         started = time.monotonic()
         done = replace(_make(part, name, fault, check), seconds=time.monotonic() - started)
-        with self._lock:
-            self._running = None
-            self._checks.append(done)
+        self._checks.append(done)
+        self._tell(CHECK, done)
         return done.outcome is Outcome.PASS
-
-    def cut_short(self, fault: str, text: str) -> None:
-        """Notes the running check, if any, as failed."""
-        with self._lock:
-            part, name = self._running or ("host", "start")
-            self._checks.append(Check(part, name, Outcome.FAIL, fault, f"{part} {name}: {text}"))
 
     def checks(self) -> tuple[Check, ...]:
         """What was noted so far."""
-        with self._lock:
-            return tuple(self._checks)
+        return tuple(self._checks)
+
+
+def interrupted(running: tuple[str, str] | None, outcome: Outcome, fault: str, text: str) -> Check:
+    """The check that was running, if any, as one that came to no end of its own."""
+    part, name = running or ("test", "start")
+    where = name if _ordinal_of(part) is not None else f"{part} {name}"
+    return Check(part, name, outcome, fault, f"{where}: {text}")
+
+
+def _ordinal_of(part: str) -> int | None:
+    """The ordinal in "device <ordinal>"; None for every other part."""
+    _, _, ordinal = part.partition(" ")
+    return int(ordinal) if ordinal.isdigit() else None
 
 
 def _make(part: str, name: str, fault: str, check: Callable[[], Figures | None]) -> Check:
@@ -178,7 +187,9 @@ class Verdict:
         worst = next((c for c in checks if c.outcome is outcome), None)
         fault = worst.fault if worst is not None else "nothing-tested"
         seconds = round(time.monotonic() - started_monotonic, 3)
-        text = worst.text if worst is not None and worst.text else f"{len(checks)} checks in {seconds:.1f} s"
+        text = f"{len(checks)} checks in {seconds:.1f} s"
+        if worst is not None and worst.text:
+            text = _where(worst, devices) + worst.text
         line = f"{outcome} {fault or PASS_CODE}: {' '.join(text.split())}"[:LONGEST_LINE]
         parts: dict[str, list[Figures]] = {}
         for check in checks:
@@ -205,28 +216,15 @@ class Verdict:
         return tuple(device["uuid"] for device in self.details.get("devices", ()) if device.get("uuid"))
 
     def termination_message(self, limit_bytes: int = TERMINATION_MESSAGE_BYTES) -> str:
-        """The line and the compact JSON below it, at most limit_bytes together.
-
-        Where that is too much, the largest figures go first, then the largest members; "leftOut" names them.
-        """
-        details = json.loads(json.dumps(self.details))
-        left_out: list[str] = []
-        while True:
-            document = details | ({"leftOut": left_out} if left_out else {})
-            message = f"{self.line}\n{json.dumps(document, separators=(',', ':'))}"
-            if len(message.encode()) <= limit_bytes or not details:
-                return message
-            left_out.append(_drop_largest(details))
+        """The line and the compact JSON below it, at most limit_bytes together."""
+        room_bytes = limit_bytes - len(self.line.encode()) - 1
+        return f"{self.line}\n{json.dumps(shortened(self.details, room_bytes), separators=(',', ':'))}"
 
 
-def _drop_largest(details: dict[str, Any]) -> str:
-    """Removes the largest figures of a check, else the largest member; returns what it was."""
-    checks = [(part, check) for part, members in details.get("parts", {}).items() for check in members]
-    with_figures = [(part, check) for part, check in checks if "figures" in check]
-    if with_figures:
-        part, check = max(with_figures, key=lambda found: len(json.dumps(found[1]["figures"])))
-        del check["figures"]
-        return f"{part}/{check['name']}"
-    largest = max(details, key=lambda name: len(json.dumps(details[name])))
-    del details[largest]
-    return largest
+def _where(check: Check, devices: list[Figures]) -> str:
+    """Which device a check is about, to begin its sentence with; empty for a check about none."""
+    ordinal = _ordinal_of(check.part)
+    if ordinal is None:
+        return ""
+    address = next((d["pciAddress"] for d in devices if d.get("ordinal") == ordinal and d.get("pciAddress")), "")
+    return f"{check.part} at {address}: " if address else f"{check.part}: "

@@ -1,19 +1,29 @@
 """What checks come to, and how the verdict is told."""
 
 import json
+import os
 import time
 
 import pytest
 
 from hostflag_native import StreamStuckError, StreamSyncError
 from hostflag_native.selftest import Outcome, Verdict
+from hostflag_native.selftest.journal import DEVICE, ENDED, Journal, teller
 from hostflag_native.selftest.process import read_verdict
-from hostflag_native.selftest.verdict import Check, CheckFailedError, Checklist, UntestedError
+from hostflag_native.selftest.verdict import (
+    RUNNING,
+    Check,
+    CheckFailedError,
+    Checklist,
+    UntestedError,
+    interrupted,
+)
 
 
 def _verdict(*checks: Check, devices: int = 0) -> Verdict:
     found = [
-        {"uuid": f"GPU-{i:032x}", "pciAddress": f"0000:{i:02x}:00.0", "attributes": {"a": 1}} for i in range(devices)
+        {"ordinal": i, "uuid": f"GPU-{i:032x}", "pciAddress": f"0000:{i:02x}:00.0", "attributes": {"a": 1}}
+        for i in range(devices)
     ]
     return Verdict.of(checks, time.monotonic(), {"kernel": "6.1"}, found)
 
@@ -74,23 +84,110 @@ def test_whatever_a_check_raises_is_a_finding(raised: Exception, outcome: Outcom
     assert (done.outcome, done.fault) == (outcome, fault)
 
 
-def test_a_check_that_is_cut_short_is_named() -> None:
-    checklist = Checklist()
-    checklist.run("host", "page", "default", lambda: checklist.cut_short("selftest-timeout", "did not end"))
-    assert checklist.checks()[0].text == "host page: did not end"
+@pytest.mark.parametrize(
+    ("running", "text"),
+    [
+        (("host", "page"), "host page: did not end"),
+        (("device", "driver"), "device driver: did not end"),
+        (("device 7", "wrap"), "wrap: did not end"),
+        (None, "test start: did not end"),
+    ],
+)
+def test_a_check_that_did_not_end_by_itself_is_named(running: tuple[str, str] | None, text: str) -> None:
+    assert interrupted(running, Outcome.FAIL, "selftest-timeout", "did not end").text == text
 
 
-@pytest.mark.parametrize("devices", [0, 1, 8, 100])
-def test_the_termination_message_fits_what_the_kubelet_keeps(devices: int) -> None:
-    """Its second line stays JSON, and says what was left out."""
-    big = [_check(Outcome.PASS, figures={"samples": ["µ" * 40] * size}) for size in (1, 20, 40)]
-    message = _verdict(*big, FAIL, devices=devices).termination_message()
+@pytest.mark.parametrize(
+    ("check", "line"),
+    [
+        (Check("device 3", "wrap", Outcome.FAIL, "device-wrap", "x"), "fail device-wrap: device 3 at 0000:03:00.0: x"),
+        (Check("device 9", "identity", Outcome.FAIL, "device-identity", "x"), "fail device-identity: device 9: x"),
+        (Check("device", "driver", Outcome.FAIL, "device-init", "x"), "fail device-init: x"),
+        (Check("host", "page", Outcome.FAIL, "host-page", "x"), "fail host-page: x"),
+    ],
+)
+def test_the_line_says_which_device(check: Check, line: str) -> None:
+    assert _verdict(PASS, check, devices=8).line == line
+
+
+def test_what_is_told_of_a_test_gives_its_checks_and_devices_back() -> None:
+    """In whatever pieces it arrives."""
+    journal = Journal()
+    receiver, sender = os.pipe()
+    tell = teller(sender)
+    checklist = Checklist(tell)
+    checklist.run("host", "page", "host-page", lambda: {"µ": [1.5]})
+    checklist.run("device 0", "wrap", "device-wrap", lambda: {"x": 1 // 0})
+    tell(DEVICE, {"ordinal": 0})
+    tell(RUNNING, ("device 0", "rescue"))
+    for byte in os.read(receiver, 65536):
+        journal.take(bytes([byte]))
+    assert tuple(journal.checks) == checklist.checks()
+    assert (journal.devices, journal.running, journal.has_ended) == ([{"ordinal": 0}], ("device 0", "rescue"), False)
+    tell(ENDED, None)
+    journal.take(os.read(receiver, 65536))
+    assert journal.has_ended
+
+
+# As large as the self-test's own: figures of latency 1 KB, attributes 300 bytes, an environment 400.
+FIGURES = {"wordsOnly": {"p50": 1.234} | {f"p{i}": 1.234 for i in range(50)}}
+CHECKS = ("identity", "set-up", "park-and-go", "wrap", "fail-ahead", "rescue", "latency", "tear-down")
+
+
+def _node(devices: int, *faulty: Check) -> Verdict:
+    """A whole self-test: the host's checks, and eight of each device, but for what is given instead."""
+    checks = [Check("host", f"check-{i}", Outcome.PASS, figures=FIGURES if i == 13 else {}) for i in range(14)]
+    replaced = {(check.part, check.name): check for check in faulty}
+    for ordinal in range(devices):
+        for name in CHECKS:
+            passed = Check(f"device {ordinal}", name, Outcome.PASS, figures=FIGURES if name == "latency" else {})
+            checks.append(replaced.get((passed.part, name), passed))
+    found = [
+        {
+            "ordinal": ordinal,
+            "name": "NVIDIA H100 80GB HBM3",
+            "uuid": f"GPU-{ordinal:032x}",
+            "pciAddress": f"0000:{ordinal:02x}:00.0",
+            "mig": False,
+            "attributes": dict.fromkeys(("integrated", "canMapHostMemory", "computeCapabilityMajor"), 1),
+        }
+        for ordinal in range(devices)
+    ]
+    return Verdict.of(tuple(checks), time.monotonic(), {"kernel": "6.1", "cpusAllowed": list(range(64))}, found)
+
+
+BROKEN = Check("device 5", "wrap", Outcome.FAIL, "device-wrap", "x" * 900, figures=FIGURES)
+ALSO_BROKEN = Check("device 2", "rescue", Outcome.UNTESTED, "other", "y" * 900, figures=FIGURES)
+
+
+@pytest.mark.parametrize("limit_bytes", [4096, 3072, 2048])
+@pytest.mark.parametrize("devices", [6, 8, 16, 64])
+def test_the_termination_message_fits_and_never_loses_the_check_that_decided(devices: int, limit_bytes: int) -> None:
+    message = _node(devices, BROKEN, ALSO_BROKEN).termination_message(limit_bytes)
     line, _, rest = message.partition("\n")
-    assert len(message.encode()) <= 4096
-    assert line.startswith("fail some-fault: ")
+    assert len(message.encode()) <= limit_bytes
+    assert line.startswith("fail device-wrap: device 5 at 0000:05:00.0: xxx")
     document = json.loads(rest)
-    assert document["verdict"] == "fail"
-    assert "host/name" in document["leftOut"]
+    assert (document["verdict"], document["fault"]) == ("fail", "device-wrap")
+    (decided,) = document["parts"]["device 5"]
+    assert (decided["name"], decided["outcome"], decided["text"][:3]) == ("wrap", "fail", "xxx")
+    assert document["leftOut"]["passedChecks"] > 0
+
+
+@pytest.mark.parametrize(
+    ("devices", "left_out"),
+    [(0, []), (1, []), (2, ["passedFigures"]), (8, ["passedFigures", "passedChecks"])],
+)
+def test_what_says_least_is_left_out_first(devices: int, left_out: list[str]) -> None:
+    document = json.loads(_node(devices).termination_message().partition("\n")[2])
+    assert list(document.get("leftOut", {})) == left_out
+    assert [device["uuid"] for device in document["devices"]] == [f"GPU-{i:032x}" for i in range(devices)]
+
+
+def test_every_device_stays_named_where_only_the_check_that_decided_and_they_fit() -> None:
+    document = json.loads(_node(8, BROKEN, ALSO_BROKEN).termination_message(3600).partition("\n")[2])
+    assert len(document["devices"]) == 8
+    assert "attributes" not in document["devices"][0]
 
 
 def test_a_small_verdict_goes_to_the_termination_log_whole() -> None:

@@ -243,14 +243,32 @@ static CUresult enqueue(struct stream *stream, struct operation operation)
 
 /* ---- the driver's calls ---- */
 
+static void hang(void)
+{
+    for (;;)
+        pause();
+}
+
+__attribute__((constructor)) static void load(void)
+{
+    if (has_fault("hang-in-load"))
+        hang();
+}
+
 #define CALL(name) note_call(#name)
 
 CUresult cuInit(unsigned flags)
 {
     CALL(cuInit);
+    if (has_fault("noisy")) {
+        printf("standard output of the driver\n");
+        fflush(stdout);
+        fprintf(stderr, "standard error of the driver\n");
+    }
     if (has_fault("hang-in-init"))
-        for (;;)
-            pause();
+        hang();
+    if (has_fault("crash-in-init"))
+        abort();
     if (has_fault("init-error"))
         return UNKNOWN;
     if (has_fault("stub"))
@@ -446,7 +464,12 @@ CUresult cuStreamQuery(struct stream *stream)
     CUresult error = atomic_load(&stream->error);
     if (error != SUCCESS)
         return error;
+    if (has_fault("hang-in-query"))
+        hang();
     pthread_mutex_lock(&stream->lock);
+    /* As under tools that let one call at a time into the driver, or that make every call wait for the stream. */
+    while (has_fault("blocking-query") && stream->done != stream->queued)
+        pthread_cond_wait(&stream->changed, &stream->lock);
     bool is_done = stream->done == stream->queued;
     pthread_mutex_unlock(&stream->lock);
     return is_done ? SUCCESS : NOT_READY;
