@@ -132,7 +132,7 @@ def _fit(plan: PodPlan) -> PodPlan:
     4. The containers' sentences become very short, then that of a shortage goes.
 
     A plan that is still too large (many containers on masks of many pieces) is published as it then is: pins
-    count for more than the room, and the API server takes 256 KiB.
+    count for more than the room, and the agents' fence (charts/cpuplan) lets 64 KiB pass.
     """
     long, short = _SENTENCE_LENGTHS
     for shorten in (_without_worker_sentences, _cut_to(long), _without_worker_ids, _cut_to(short), _without_shortage):
