@@ -2,9 +2,15 @@
 
 import pytest
 
-from cpuplan.controller.nodes import AGENTS_KNOWN_SECONDS, ASK_AGAIN_SECONDS, NodeKnowledge
+from cpuplan.controller.nodes import (
+    AGENTS_KNOWN_SECONDS,
+    ASK_AGAIN_SECONDS,
+    MOST_QUESTIONS_PER_PASS,
+    NodeKnowledge,
+)
 from cpuplan.controller.observed import ObservedPod, observed_pod
 from cpuplan.kube.client import KubeClient
+from cpuplan.kube.errors import KubeError
 from tests.controller.pods import BOOT, planned, pod, pod_plan
 from tests.fakeapi import FakeApi
 
@@ -80,6 +86,34 @@ def test_a_node_that_goes_on_contradicting_is_not_asked_for_all_the_time(api: Fa
     assert len(api.requests_of("GET")) == 2
 
 
+def test_nothing_is_known_of_a_node_that_a_plan_contradicts_until_it_was_asked_for(
+    api: FakeApi, nodes: NodeKnowledge
+) -> None:
+    """The plan may be the newer of the two: its node has restarted since it was listed."""
+    runs(api, "gpu-1", "before")
+    nodes.list_all()
+    runs(api, "gpu-1", BOOT)
+    api.fail(500, method="GET")
+    with pytest.raises(KubeError):
+        nodes.ask_about([on("gpu-1")], 0)
+    assert nodes.boot_ids == {}
+    nodes.ask_about([on("gpu-1")], 1)
+    assert nodes.boot_ids == {"gpu-1": BOOT}
+
+
+def test_of_many_nodes_that_restarted_those_that_have_to_wait_are_unknown(api: FakeApi, nodes: NodeKnowledge) -> None:
+    names = [f"gpu-{number:02}" for number in range(MOST_QUESTIONS_PER_PASS + 2)]
+    for name in names:
+        runs(api, name, "before")
+    nodes.list_all()
+    for name in names:
+        runs(api, name, BOOT)
+    nodes.ask_about([on(name) for name in names], 0)
+    assert nodes.boot_ids == dict.fromkeys(names[:MOST_QUESTIONS_PER_PASS], BOOT)
+    nodes.ask_about([on(name) for name in names], 1)
+    assert nodes.boot_ids == dict.fromkeys(names, BOOT)
+
+
 def test_a_node_that_says_no_boot_contradicts_nothing(api: FakeApi, nodes: NodeKnowledge) -> None:
     api.put(f"{NODES}/gpu-1", {"status": {}})
     nodes.list_all()
@@ -117,6 +151,13 @@ def test_agents_are_running_pods_of_the_release_with_its_labels(api: FakeApi, no
         {"metadata": {**labels, "deletionTimestamp": "x"}, "spec": {"nodeName": "gpu-4"}, "status": running},
     )
     assert nodes.agent_nodes(0) == frozenset({"gpu-1"})
+
+
+def test_agents_are_asked_for_again_where_no_answer_came(api: FakeApi, nodes: NodeKnowledge) -> None:
+    api.fail(500, method="GET")
+    with pytest.raises(KubeError):
+        nodes.agent_nodes(0)
+    assert nodes.agent_nodes(1) == frozenset()
 
 
 def test_agents_are_asked_for_once_in_a_while(api: FakeApi, nodes: NodeKnowledge) -> None:

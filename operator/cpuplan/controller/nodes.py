@@ -82,15 +82,17 @@ class NodeKnowledge:
             return
         doubtful = {pod.node for pod in pods if pod.node and self._contradicts(pod)}
         due = [node for node in sorted(doubtful) if now - self._asked_at.get(node, float("-inf")) >= ASK_AGAIN_SECONDS]
+        # Nothing is said from what a plan contradicts, also where the answer has to wait or never comes.
+        for node in due:
+            self._boot_ids.pop(node, None)
         for node in due[:MOST_QUESTIONS_PER_PASS]:
-            self._asked_at[node] = now
             try:
                 # A list of one: the right to list is all that the operator has, and needs.
                 answer = self._client.list_objects(NODES_PATH, field_selector=f"metadata.name={node}")
             except ForbiddenError as error:
                 self._without_nodes(error)
                 return
-            self._boot_ids.pop(node, None)
+            self._asked_at[node] = now
             self._boot_ids.update(map(_name_and_boot_id, answer.items))
             if node in self._boot_ids:
                 self._gone.discard(node)
@@ -104,9 +106,9 @@ class NodeKnowledge:
             KubeError: the API server did not answer.
         """
         if self._agents_asked_at is None or now - self._agents_asked_at >= AGENTS_KNOWN_SECONDS:
-            self._agents_asked_at = now
             found = self._client.each_object(pods_path(self._namespace), label_selector=self._agent_selector)
             self._agents = frozenset(str(pod["spec"].get("nodeName", "")) for pod in found if _is_running(pod))
+            self._agents_asked_at = now
         return self._agents
 
     def _contradicts(self, pod: ObservedPod) -> bool:
