@@ -59,8 +59,9 @@ def a_deployment_alone_gets_its_deployment_plan(done: Round) -> Iterator[str]:
             geometry=Geometry(done.topology.gpus_like(addresses), done.topology.siblings_of),
         )
     except CpuPlanError as error:
-        if (plan.reason, plan.why) != (error.reason, str(error)):
-            yield f"{plan.reason} instead of {error.reason}"
+        # What follows says why the CPU is not in the mask.
+        if plan.reason != error.reason or not plan.why.startswith(str(error)):
+            yield f"{plan.reason} ({plan.why}) instead of {error.reason} ({error})"
         return
     if plan.reason != OVER_SHARE and plan.as_cpu_plan() != alone:
         yield f"{plan.as_cpu_plan()} instead of {alone}"

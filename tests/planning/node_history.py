@@ -1,4 +1,5 @@
-"""Random histories of a node: deployments come, change and go, the agent restarts, the node boots.
+"""Random histories of a node: deployments come, change and go, CPUs go offline and come back, an administrator says
+where GPUs are, the agent restarts, the node boots.
 
 `Node.step` does one random thing and plans the node, as the agent does: the only memory is the plans that were
 published. `violations` (ledger_invariants.py) judges every round.
@@ -10,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from cpuplan.model.podplan import ContainerPlan
+from cpuplan.model.podplan import ContainerPlan, Withheld, WithheldFor
 from cpuplan.model.reasons import WAITING_FOR_DEVICES
 from cpuplan.model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
-from cpuplan.model.topology import HostTopology, NumaNode, PciFunction
+from cpuplan.model.topology import GpuPlacement, HostTopology, NumaNode, PciFunction
 from cpuplan.planning.ledger import Key, NodeRules, plan_node
+from cpuplan.planning.override import override_topology
+from cpuplan.planning.plannable import plannable_cpus
 
 PlanNode = Callable[[Iterable[DeploymentRequest], HostTopology, NodeRules], dict[Key, ContainerPlan]]
 
@@ -30,6 +33,8 @@ class Shape:
     gpus: int
     is_local_known: bool = True
     is_asymmetric: bool = False
+    are_gpus_on_nodes_of_their_own: bool = False
+    isolated: frozenset[int] = frozenset()
 
 
 SHAPES = (
@@ -39,6 +44,8 @@ SHAPES = (
     Shape("two CPUs", nodes=1, cores=2, threads=1, gpus=1),
     Shape("unknown nodes", nodes=2, cores=5, threads=2, gpus=2, is_local_known=False),
     Shape("contradictory siblings", nodes=2, cores=5, threads=2, gpus=1, is_asymmetric=True),
+    Shape("GPUs on nodes without CPUs", nodes=2, cores=5, threads=1, gpus=2, are_gpus_on_nodes_of_their_own=True),
+    Shape("isolated CPUs", nodes=2, cores=6, threads=2, gpus=1, isolated=frozenset({0, 1, 12, 13})),
 )
 
 
@@ -51,19 +58,26 @@ def topology_of(shape: Shape) -> HostTopology:
     if shape.is_asymmetric:
         siblings |= {1: frozenset({1}), 3: frozenset({3, 4}), 0: frozenset({0, 5})}
     local = [frozenset(c for c in siblings if c % cores // shape.cores == node) for node in range(shape.nodes)]
-    functions = [
-        PciFunction(
-            f"0000:{node * shape.gpus + gpu + 1:02x}:00.0",
-            "0x10de",
-            "0x030200",
-            str(node) if shape.is_local_known else "-1",
-            local[node] if shape.is_local_known else None,
-        )
-        for node in range(shape.nodes)
-        for gpu in range(shape.gpus)
-    ]
+    if shape.are_gpus_on_nodes_of_their_own:
+        local += [frozenset()] * (shape.nodes * shape.gpus)
+    functions = []
+    for index in range(shape.nodes * shape.gpus):
+        node = shape.nodes + index if shape.are_gpus_on_nodes_of_their_own else index // shape.gpus
+        number, cpus = (str(node), local[node]) if shape.is_local_known else ("-1", None)
+        functions.append(PciFunction(f"0000:{index + 1:02x}:00.0", "0x10de", "0x030200", number, cpus))
     nodes = tuple(NumaNode(node, cpus) for node, cpus in enumerate(local))
-    return HostTopology(frozenset(siblings), siblings, tuple(functions), nodes)
+    return HostTopology(frozenset(siblings), siblings, tuple(functions), nodes, shape.isolated)
+
+
+def without_cpus(topology: HostTopology, offline: frozenset[int]) -> HostTopology:
+    """The topology as the kernel tells it while these CPUs are offline: they are in no list."""
+    return replace(
+        topology,
+        online=topology.online - offline,
+        siblings={cpu: cpus - offline for cpu, cpus in topology.siblings.items() if cpu not in offline},
+        functions=tuple(f if f.local is None else replace(f, local=f.local - offline) for f in topology.functions),
+        nodes=tuple(replace(node, cpus=node.cpus - offline) for node in topology.nodes),
+    )
 
 
 TOPOLOGIES = {shape.name: topology_of(shape) for shape in SHAPES}
@@ -84,11 +98,16 @@ class Round:
 
 @dataclass
 class Node:
-    """A node and its deployments; `published` is what stands on the pods."""
+    """A node and its deployments; `published` is what stands on the pods.
+
+    `whole` is the topology with all CPUs online, `granted` the deployments' CPUs before any is left out.
+    """
 
     random: Random
-    topology: HostTopology
+    whole: HostTopology
     rules: NodeRules
+    offline: frozenset[int] = frozenset()
+    granted: dict[Key, frozenset[int]] = field(default_factory=dict)
     deployments: dict[Key, DeploymentRequest] = field(default_factory=dict)
     before: dict[Key, DeploymentRequest] = field(default_factory=dict)
     published: dict[Key, ContainerPlan] = field(default_factory=dict)
@@ -98,23 +117,39 @@ class Node:
         """One random event, then the plans of the node."""
         self.before = dict(self.deployments)
         self.random.choice(self._events())()
+        topology = self.topology
+        for key, request in self.deployments.items():
+            self.deployments[key] = self._with_mask(request, topology)
         requests = [replace(request, previous=self.published.get(key)) for key, request in self.deployments.items()]
         self.random.shuffle(requests)
-        plans = plan(requests, self.topology, self.rules)
+        plans = plan(requests, topology, self.rules)
         self.published = dict(plans)
-        return Round(self.topology, self.rules, tuple(requests), self.before, plans)
+        return Round(topology, self.rules, tuple(requests), self.before, plans)
+
+    @property
+    def topology(self) -> HostTopology:
+        """The topology now."""
+        return without_cpus(self.whole, self.offline)
+
+    def _with_mask(self, request: DeploymentRequest, topology: HostTopology) -> DeploymentRequest:
+        """As the agent asks: on the CPUs of its grant that are online and not isolated."""
+        granted = self.granted[request.key]
+        mask = plannable_cpus(granted, online=topology.online, isolated=topology.isolated)
+        isolated = granted & topology.online - mask
+        return replace(request, mask=mask, withheld=(Withheld(WithheldFor.ISOLATED, isolated),) if isolated else ())
 
     def _events(self) -> list[Callable[[], None]]:
         arrivals = [self._arrive, self._arrive] if len(self.deployments) < 7 else []
         others = [self._leave, self._change, self._resize, self._lose_devices, self._boot, self._corrupt]
-        return arrivals + (others if self.deployments else [])
+        return [*arrivals, self._hotplug, self._override, *(others if self.deployments else [])]
 
     def _arrive(self) -> None:
         self.count += 1
         created = f"2026-01-01T00:00:{self.random.randrange(4):02}Z"
         pod = PodRef("default", f"pod-{self.count}", f"uid-{self.random.randrange(1000):03}-{self.count}", created)
         for position in range(self.random.choice([1, 1, 1, 2])):
-            request = DeploymentRequest(pod, f"c{position}", position, "auto", (), (), self._mask(), None)
+            request = DeploymentRequest(pod, f"c{position}", position, "auto", (), (), frozenset(), None)
+            self.granted[request.key] = self._grant()
             self.deployments[request.key] = self._with_wishes(request)
 
     def _with_wishes(self, request: DeploymentRequest) -> DeploymentRequest:
@@ -129,11 +164,11 @@ class Node:
             quota=self.random.choice([None, 0.5, 2.0, 3.5]),
         )
 
-    def _mask(self) -> frozenset[int]:
-        online = sorted(self.topology.online)
-        part = frozenset(self.random.sample(online, self.random.randrange(1, len(online) + 1)))
-        node = self.random.choice(self.topology.nodes).cpus
-        return self.random.choice([self.topology.online, self.topology.online, node, part])
+    def _grant(self) -> frozenset[int]:
+        everything = sorted(self.whole.online)
+        part = frozenset(self.random.sample(everything, self.random.randrange(1, len(everything) + 1)))
+        node = self.random.choice([node.cpus for node in self.whole.nodes if node.cpus])
+        return self.random.choice([self.whole.online, self.whole.online, node, part])
 
     def _any(self) -> Key:
         return self.random.choice(sorted(self.deployments))
@@ -148,9 +183,21 @@ class Node:
 
     def _resize(self) -> None:
         key = self._any()
-        quota = self.random.choice([None, 1.0, 4.0])
-        mask = self.random.choice([self._mask(), self.deployments[key].mask])
-        self.deployments[key] = replace(self.deployments[key], mask=mask, quota=quota)
+        self.granted[key] = self.random.choice([self._grant(), self.granted[key]])
+        self.deployments[key] = replace(self.deployments[key], quota=self.random.choice([None, 1.0, 4.0]))
+
+    def _hotplug(self) -> None:
+        """One more CPU goes offline, or all come back; CPU 0 stays, and another one with it."""
+        going = frozenset(self.random.sample(sorted(self.whole.online - {0}), 1))
+        self.offline = self.random.choice([frozenset(), self.offline | going, self.offline | going])
+        if len(self.whole.online - self.offline) == 1:
+            self.offline = going
+
+    def _override(self) -> None:
+        """An administrator says that one GPU is near another node's CPUs; pods planned before stay where they are."""
+        address = self.random.choice(self.whole.functions).address
+        node = self.random.choice(self.whole.nodes).node_id
+        self.whole = override_topology(self.whole, (GpuPlacement(address, node),)).topology
 
     def _lose_devices(self) -> None:
         key = self._any()
