@@ -159,9 +159,40 @@ def test_an_override_that_says_what_sysfs_says_is_not_logged(
 
 
 def test_an_override_that_cannot_be_used_stops_the_start(node: TestNode, tmp_path: Path) -> None:
-    settings = settings_for(node.root, node.kubelet.socket, topology_override=tmp_path / "none.toml")
-    with pytest.raises(OverrideError, match=r"none\.toml"):
+    override = tmp_path / "override.toml"
+    override.write_text("[gpus]\n")
+    settings = settings_for(node.root, node.kubelet.socket, topology_override=override)
+    with pytest.raises(OverrideError, match=r"override\.toml: expected \[\[gpus\]\] tables and nothing else"):
         assemble(settings, node.connection)
+
+
+def test_a_node_without_the_override_s_file_has_none_and_says_so(
+    node: TestNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One path holds for every node of the DaemonSet."""
+    assert node.metric("topology_override_missing") == 0
+    node.restart_agent(topology_override=tmp_path / "none.toml")
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.turn()
+    assert (node.status("llm-0"), node.metric("topology_override_missing")) == ("Pinned", 1)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"this node has no topology override, sysfs alone says where its GPUs are file={tmp_path}/none.toml"
+    ]
+
+
+def test_a_pod_planned_before_an_override_stays_where_it_is_until_it_asks_again(node: TestNode, tmp_path: Path) -> None:
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.turn()
+    override = tmp_path / "override.toml"
+    override.write_text(f'[[gpus]]\naddress = "{FIRST}"\nnode = 1\n')
+    node.restart_agent(topology_override=override)
+    node.turn()
+    assert min(node.plan("llm-0").containers[0][1].pinned) == 0
+    node.annotate("llm-0", step_thread_core=None)
+    node.turn()
+    node.annotate("llm-0", step_thread_core="auto")
+    node.turn()
+    assert min(node.plan("llm-0").containers[0][1].pinned) >= 56
 
 
 def test_a_root_without_cpus_stops_the_start(node: TestNode, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from cpuplan.host.sysfs import read_topology
 from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
 from cpuplan.model.podplan import ContainerPlan, Status, Withheld, WithheldFor
 from cpuplan.model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
-from cpuplan.model.topology import HostTopology
+from cpuplan.model.topology import GpuPlacement, HostTopology
 from cpuplan.planning.ledger import ASK_AGAIN, Key, NodeRules, plan_node
+from cpuplan.planning.override import override_topology
 
 GPU_A, GPU_B = "0000:1b:00.0", "0000:43:00.0"
 ALL = "0-223"
@@ -300,6 +301,25 @@ def test_off_and_a_bad_value_are_what_they_are_beside_others(h100: HostTopology)
     plans = plan_node([request("a", GPU_B, setting="off"), request("b", GPU_B, setting="banana")], h100)
     assert [plans[key(name)].status for name in "ab"] == [Status.OFF, Status.ERROR]
     assert plans[key("b")].why == "step_thread_core is 'banana': expected off, auto or a CPU number such as 4"
+
+
+def test_pins_that_stay_are_no_better_known_for_an_override_that_came_later(h100: HostTopology) -> None:
+    """They lie where sysfs said that the GPU was, which the administrator has contradicted since."""
+    lost = replace(h100, functions=tuple(replace(f, node="-1", local=None) for f in h100.functions))
+    asked = [request("a", GPU_B)]
+    before = plan_node(asked, lost)
+    placements = tuple(GpuPlacement(f.address, 0) for f in h100.functions)
+    found = override_topology(lost, placements).topology
+    after = plan_node(kept(asked, before), found)[key("a")]
+    assert (before[key("a")].confidence, after) == ("unknown", before[key("a")])
+    assert plan_node(asked, found)[key("a")].confidence != "unknown"
+
+
+def test_pins_that_stay_are_worse_known_where_the_topology_becomes_contradictory(h100: HostTopology) -> None:
+    asked = [request("a", GPU_B)]
+    before = plan_node(asked, h100)
+    lost = replace(h100, functions=tuple(replace(f, node="-1", local=None) for f in h100.functions))
+    assert plan_node(kept(asked, before), lost)[key("a")].confidence == "unknown"
 
 
 def test_a_device_that_the_host_does_not_know_lowers_the_confidence(h100: HostTopology) -> None:

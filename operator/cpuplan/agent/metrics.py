@@ -58,6 +58,11 @@ class AgentMetrics:
         self._replan_errors = Counter(
             f"{_PREFIX}replan_errors_total", "Plans of the node that failed unexpectedly.", registry=self.registry
         )
+        self._override_missing = Gauge(
+            f"{_PREFIX}topology_override_missing",
+            "1 where the node has no file at the path of the topology override.",
+            registry=self.registry,
+        )
         self._reasons: set[str] = set()
         for result in (WRITTEN, REFUSED, FAILED, OUTDATED):
             self._patches.labels(result)
@@ -83,6 +88,10 @@ class AgentMetrics:
             self._plans.labels(reason).set(count)
         self._reasons = set(counts)
         self._pinned.set(len(pinned))
+
+    def override_is_missing(self) -> None:
+        """A topology override is configured, and this node has none."""
+        self._override_missing.set(1)
 
     def kubelet_failed(self) -> None:
         """The kubelet did not answer."""

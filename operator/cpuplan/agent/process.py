@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..host.affinity import PINNABLE
 from ..host.nvml import NvmlAddresses
@@ -16,7 +17,7 @@ from ..kube.client import KubeClient, default_retries
 from ..kube.connection import Connection, connect
 from ..kube.errors import KubeConfigError, KubeError
 from ..kube.podwatch import PodChange, PodWatch
-from ..model.errors import HostReadError, OverrideError
+from ..model.errors import HostReadError, OverrideError, OverrideMissingError
 from ..planning.ledger import NodeRules
 from ..process.endpoints import Answers, Document, ListenError, Query, served
 from ..process.flags import EXIT_MISCONFIGURED
@@ -78,7 +79,7 @@ def assemble(
         drivers=settings.device_drivers,
         monotonic=monotonic,
     )
-    facts = _facts(settings, claims)
+    facts = _facts(settings, claims, metrics)
     agents: list[NodeAgent] = []
 
     # The watch and the agent need each other; the watch calls only once it runs, when the agent is there.
@@ -122,19 +123,31 @@ def assemble(
     return Assembled(agents[0], watch, kubelet, metrics, auditor, explainer)
 
 
-def _facts(settings: AgentSettings, claims: ClaimReader) -> NodeFacts:
-    file = settings.topology_override
+def _facts(settings: AgentSettings, claims: ClaimReader, metrics: AgentMetrics) -> NodeFacts:
+    override = _override(settings.topology_override, metrics)
     facts = NodeFacts(
         settings.root,
         claimed=claims.devices_of,
         reserved=settings.reserved_cpus,
         nvml=None if settings.nvml_library is None else NvmlAddresses(settings.nvml_library),
-        override=None if file is None else OverrideFile(file, read_override(file)),
+        override=override,
     )
-    if file is not None:
+    if override is not None:
         # Read at once, so that the log says at the start, and not with the first plan, how it differs from sysfs.
         facts.topology(())
     return facts
+
+
+def _override(file: Path | None, metrics: AgentMetrics) -> OverrideFile | None:
+    """The override, None without one: the path is the same on all nodes, and most have nothing to correct."""
+    if file is None:
+        return None
+    try:
+        return OverrideFile(file, read_override(file))
+    except OverrideMissingError:
+        _log.warning("this node has no topology override, sysfs alone says where its GPUs are file=%s", file)
+        metrics.override_is_missing()
+        return None
 
 
 def documents_of(settings: AgentSettings, assembled: Assembled) -> dict[str, Document]:

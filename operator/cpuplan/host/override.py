@@ -20,7 +20,7 @@ from typing import Any
 from xml.etree import ElementTree as XmlTree
 
 from ..model.cpulist import MAX_CPU, parse_cpu_list
-from ..model.errors import OverrideError
+from ..model.errors import OverrideError, OverrideMissingError
 from ..model.topology import GpuPlacement, is_pci_address, normalise_address
 from .sysfs import GPU_CLASS_PREFIXES
 
@@ -44,10 +44,13 @@ def read_override(path: Path) -> tuple[GpuPlacement, ...]:
     """The placements in the file, each GPU at most once.
 
     Raises:
+        OverrideMissingError: there is no such file.
         OverrideError: the file cannot be read, is neither form, or a placement is malformed.
     """
     try:
         content = path.read_bytes()[: MOST_BYTES + 1]
+    except FileNotFoundError as error:
+        raise OverrideMissingError(f"topology override {path}: {error.strerror}; give an existing file") from error
     except OSError as error:
         raise OverrideError(f"topology override {path}: {error.strerror}; give an existing file") from error
     if len(content) > MOST_BYTES:

@@ -30,3 +30,7 @@ class HostReadError(OSError):
 
 class OverrideError(ValueError):
     """A topology override that cannot be used; the text says what is wrong where."""
+
+
+class OverrideMissingError(OverrideError):
+    """There is no file at the topology override's path."""

@@ -71,6 +71,9 @@ def plan_node(
     return book.close()
 
 
+# From the least.
+_TRUST = tuple(map(str, (Level.UNKNOWN, Level.SUSPICIOUS, Level.CONSISTENT)))
+
 # Reasons that cores which others hold can cause.
 _FOR_LACK_OF_CORES = frozenset({reasons.CONFLICT, reasons.NO_CORE_LEFT, reasons.TOO_FEW_CORES_ABOVE})
 
@@ -105,7 +108,7 @@ class _Book:
             previous,
             quota=quota,
             usable=usable_count(len(previous.mask), quota),
-            confidence=previous.confidence if is_unplaced else self._confidence(request),
+            confidence=previous.confidence if is_unplaced else self._kept_confidence(previous, request),
             withheld=request.withheld if are_devices_seen else previous.withheld,
         )
         self._enter(request, _with_shortage(kept))
@@ -193,6 +196,13 @@ class _Book:
         if not gpus and any(worker.address for worker in request.workers):
             return str(Level.UNKNOWN)
         return self._confidences[gpus]
+
+    def _kept_confidence(self, previous: ContainerPlan, request: DeploymentRequest) -> str:
+        """That of now, but no higher than when the pins were chosen: an override since then has not moved them."""
+        now = self._confidence(request)
+        if not previous.pinned or previous.confidence not in _TRUST:
+            return now
+        return min(previous.confidence, now, key=_TRUST.index)
 
     def _geometry(self, request: DeploymentRequest) -> Geometry:
         gpus = self._gpus(request)
