@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from cpuplan.host.override import read_override
 from cpuplan.host.root import HostRoot
+from cpuplan.host.sysfs import read_topology
 from cpuplan.kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, annotations_of
 from cpuplan.model.podplan import PodPlan
+from cpuplan.planning.override import override_topology
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf
 from tests.fakeapi import FakeApi
@@ -178,7 +181,8 @@ def test_a_pod_of_the_cluster_is_explained_with_who_holds_what(
 ) -> None:
     """The neighbour holds core 4,116, which this worker's GPU would have taken next but for its own."""
     name, engine = plan.containers[0]
-    worker = replace(engine.workers[0], cpus=frozenset({8, 120}))
+    why = "core 8,120 of NUMA node 0 for GPU 0000:1b:00.0, GPU 1 of 4 there"
+    worker = replace(engine.workers[0], cpus=frozenset({8, 120}), why=why)
     moved = replace(plan, containers=((name, replace(engine, workers=(worker, engine.workers[1]))),))
     other = replace(
         plan,
@@ -192,6 +196,29 @@ def test_a_pod_of_the_cluster_is_explained_with_who_holds_what(
 
     texts = [r["text"] for r in answer.document["containers"]["engine"]["reasons"] if r["topic"] == "rejected"]
     assert "worker 0: core 0,112 is held by default/llm-1 container engine" in texts
+
+
+def test_a_plan_made_under_an_override_is_explained_with_it(
+    cpuplan: Command, server: HostRoot, tmp_path: Path
+) -> None:
+    """Without it no candidate is said to have been held: nobody held them."""
+    override = tmp_path / "override.toml"
+    override.write_text('[[gpus]]\naddress = "0000:1b:00.0"\nnode = 1\n')
+    topology = override_topology(read_topology(server), read_override(override)).topology
+    published = tmp_path / "pod.json"
+    published.write_text(json.dumps(pod(plan_of_pod(SERVER, server, gpus=(0,), topology=topology))))
+    words = ("explain", "-f", published, "--sysfs-root", server.sys)
+
+    without = cpuplan(*words).output
+    assert without.count("rejected") == 1
+    assert 'made for "core 56,168 of NUMA node 1 for GPU 0000:1b:00.0, GPU 1 of 5 there"' in without
+    assert 'by these files it would be "core 56,168 of NUMA node 0 for GPU 0000:1b:00.0, GPU 1 of 4 there"' in without
+    assert "worker 0 takes core 56,168 of NUMA node 1" in without
+
+    given = cpuplan(*words, "--topology-override", override).output
+    assert "rejected" not in given
+    assert "the topology override differs from sysfs: 0000:1b:00.0: sysfs says NUMA node 0" in given
+    assert "worker 0 takes core 56,168: core 0 of NUMA node 1, counted from 0; GPU 0000:1b:00.0 is GPU 1 of 5" in given
 
 
 def test_a_user_who_may_not_list_pods_still_gets_the_pods_own_plan(

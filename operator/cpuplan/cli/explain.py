@@ -10,10 +10,8 @@ from typing import Any
 
 from ..host.identity import read_boot_id
 from ..host.root import HostRoot
-from ..host.sysfs import read_topology
 from ..inprocess.published import PLAN_FOLDER
 from ..model.podplan import ContainerPlan, PodPlan
-from ..model.topology import HostTopology
 from ..planning.budget import budget_of
 from ..planning.explain import Decision, explain, holders_of
 from ..planning.explained import PodExplained
@@ -22,10 +20,10 @@ from .budget import budget_document
 from .errors import WRONG_USAGE, CliError
 from .explainblocks import Reasons, container_blocks
 from .explainsource import part_of_cluster, part_of_url
+from .machine import Machine, add_machine_arguments, read_machine
 from .output import Block, Facts, print_blocks
 from .podsource import AskAgent, PodSource, read_cluster, read_file, read_volume
 from .reasons import reasons_document
-from .roots import add_root_arguments, chosen_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent-url", metavar="URL", help="the agent's /explain, instead of through the API server")
     parser.add_argument("--plan-dir", type=Path, default=PLAN_FOLDER, metavar="DIR", help="where the plan volume is")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    add_root_arguments(parser)
+    add_machine_arguments(parser)
 
 
 def run(namespace: argparse.Namespace) -> int:
@@ -51,16 +49,16 @@ def run(namespace: argparse.Namespace) -> int:
     source = _source(namespace)
     explained = None if source.agent is None else source.agent.explained
     is_current = explained is not None and source.plan is not None and explained.is_about(source.plan)
-    topology = None if is_current or source.plan is None else _topology(namespace, source.plan)
+    machine = None if is_current or source.plan is None else _machine(namespace, source.plan)
     containers = () if source.plan is None else source.plan.containers
     reasons = {
-        name: _agents_reasons(explained, name) if is_current else _own_reasons(plan, topology, source.neighbours)
+        name: _agents_reasons(explained, name) if is_current else _own_reasons(plan, machine, source.neighbours)
         for name, plan in containers
     }
     if namespace.output == "json":
         print(json.dumps(_document(source, reasons), indent=2))
         return 0
-    blocks: list[Block] = [Facts("", (*_pod_facts(source), *_agent_facts(source), *_origin_facts(source, topology)))]
+    blocks: list[Block] = [Facts("", (*_pod_facts(source), *_agent_facts(source), *_origin_facts(source, machine)))]
     for name, plan in containers:
         blocks += container_blocks(f"Container {name}", plan, reasons[name])
     if explained is not None and not is_current:
@@ -98,21 +96,25 @@ def _way_to_the_agent(namespace: argparse.Namespace) -> AskAgent | None:
     return lambda client, pod: part_of_cluster(client, namespace.agent_namespace, pod)
 
 
-def _topology(namespace: argparse.Namespace, plan: PodPlan) -> HostTopology | None:
-    """The node's topology: of the tree that is named, or of this machine where it is the plan's node."""
+def _machine(namespace: argparse.Namespace, plan: PodPlan) -> Machine | None:
+    """The plan's node: the tree that is named, or this machine where it is that node."""
     is_named = namespace.sysfs_root is not None
     if not is_named and read_boot_id(HostRoot()) != plan.boot_id:
         return None
-    addresses = [worker.address for _, container in plan.containers for worker in container.workers]
-    return read_topology(chosen_root(namespace), addresses)
+    return read_machine(namespace, [worker.address for _, container in plan.containers for worker in container.workers])
 
 
-def _own_reasons(
-    plan: ContainerPlan, topology: HostTopology | None, neighbours: Mapping[str, ContainerPlan]
-) -> Reasons:
-    if topology is None:
+def _own_reasons(plan: ContainerPlan, machine: Machine | None, neighbours: Mapping[str, ContainerPlan]) -> Reasons:
+    if machine is None:
         return Reasons()
-    return Reasons(explain(Decision.of_container(plan), topology, holders=holders_of(neighbours, topology)))
+    topology, override = machine.topology, machine.override
+    sentences = explain(
+        Decision.of_container(plan),
+        topology,
+        holders=holders_of(neighbours, topology),
+        placed_by=machine.placed_by,
+    )
+    return Reasons((*(() if override is None else override.sentences), *sentences))
 
 
 def _agents_reasons(explained: PodExplained | None, name: str) -> Reasons:
@@ -146,12 +148,12 @@ def _agent_facts(source: PodSource) -> list[tuple[str, str]]:
     ]
 
 
-def _origin_facts(source: PodSource, topology: HostTopology | None) -> list[tuple[str, str]]:
+def _origin_facts(source: PodSource, machine: Machine | None) -> list[tuple[str, str]]:
     """Where the reasons are from that no agent gave."""
     plan, has_agent = source.plan, source.agent is not None and source.agent.explained is not None
-    if plan is None or (topology is None and has_agent):
+    if plan is None or (machine is None and has_agent):
         return []
-    if topology is None:
+    if machine is None:
         return [
             (
                 "sources",
@@ -160,7 +162,7 @@ def _origin_facts(source: PodSource, topology: HostTopology | None) -> list[tupl
             )
         ]
     addresses = [worker.address for _, container in plan.containers for worker in container.workers if worker.address]
-    missing = dict.fromkeys(address for address in addresses if topology.function(address) is None)
+    missing = dict.fromkeys(address for address in addresses if machine.topology.function(address) is None)
     if not missing:
         return []
     return [

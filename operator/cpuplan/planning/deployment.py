@@ -171,7 +171,7 @@ def _auto(
         if core is None:
             raise _CannotPin(reasons.NO_CORE_LEFT, _no_core_sentence(index, keys, place, neighbours))
         taken.update(core)
-        workers.append(StepCpus(frozenset(core), _worker_sentence(core, key, place)))
+        workers.append(StepCpus(frozenset(core), worker_sentence(core, key, place)))
     return tuple(workers), result_core[0]
 
 
@@ -211,7 +211,8 @@ def _conflict(what: str, place: Place, cores: Sequence[Core], neighbours: Neighb
     )
 
 
-def _worker_sentence(core: Core, key: str | None, place: Place) -> str:
+def worker_sentence(core: Core, key: str | None, place: Place) -> str:
+    """Why `auto` gives a worker on the device `key` this core of its place."""
     where = f"core {format_cpu_list(core)} of {place.name}"
     if key is None:
         return f"{where} for a worker without a GPU"

@@ -14,6 +14,7 @@ from ..model.source import Source
 from ..model.topology import Core, HostGpu, HostTopology
 from .confidence import judge_topology
 from .cores import Geometry, Place, has_taken
+from .deployment import worker_sentence
 from .explanation import (
     NODE_FOLDER,
     NOTHING,
@@ -123,12 +124,35 @@ class _Explained:
         """The candidates that were passed over, before each core that was taken or to the end of the search."""
         if self._decision.setting == OFF or not self._decision.mask:
             return
-        if self._decision.setting == AUTO:
+        misfit = self._misfit()
+        if misfit is not None:
+            yield misfit
+        elif self._decision.setting == AUTO:
             yield from self._rejected_results()
             for index in range(len(self._places)):
                 yield from self._rejected_steps(index)
         elif self._decision.setting.isdecimal() and int(self._decision.setting) in self._decision.mask:
             yield from self._rejected_above()
+
+    def _misfit(self) -> Sentence | None:
+        """Says that `auto` was answered for another picture of the host; None where the search can be told again.
+
+        The sentence that each worker was given names its core, pool and turn: here it would be another one.
+        """
+        decision = self._decision
+        if decision.setting != AUTO:
+            return None
+        told = zip(decision.addresses, self._places, decision.steps, decision.step_whys, strict=False)
+        for index, (address, place, cpus, why) in enumerate(told):
+            here = worker_sentence(tuple(sorted(cpus)), address, place)
+            if why and why != here:
+                return Sentence(
+                    Topic.REJECTED,
+                    f'what was passed over is left out: the plan was made for "{why}" (worker {index}), by these files '
+                    f'it would be "{here}". A topology override, a change of the host or another version of cpuplan '
+                    "makes that difference; the agent knows (cpuplan explain POD), or give --topology-override",
+                )
+        return None
 
     def _own_gpus(self) -> list[HostGpu]:
         return [gpu for gpu in self._gpus if gpu.address in self._decision.addresses]
@@ -170,6 +194,8 @@ class _Explained:
         start = f"worker {index} takes core {format_cpu_list(core)}: "
         if decision.setting != AUTO:
             return f"{start}the next free core from CPU {decision.setting} up"
+        if self._misfit() is not None:
+            return f"worker {index} takes {decision.step_whys[index]}"
         place = self._places[index]
         where = f"core {_position(core, place)} of {place.name}, counted from 0"
         if not self._is_gpu(decision.addresses[index]):
@@ -182,6 +208,8 @@ class _Explained:
     def _result_text(self, core: Core) -> str:
         if self._decision.setting != AUTO or not self._places:
             return "the last free core of the mask"
+        if self._misfit() is not None:
+            return "for the first worker's GPU"
         place = self._places[0]
         from_top = len(place.cores) - 1 - _position(core, place)
         return f"core {from_top} of {place.name}, counted from the top, for the first worker's GPU"

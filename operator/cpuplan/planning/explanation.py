@@ -12,7 +12,7 @@ from ..model.errors import CpuPlanError
 from ..model.plan import CpuPlan, usable_count
 from ..model.podplan import ContainerPlan
 from ..model.source import Source
-from ..model.topology import HostGpu, HostTopology, NumaNode, normalise_address
+from ..model.topology import HostGpu, HostTopology, NumaNode, normalise_address, with_core_mates
 
 CPU_FOLDER = "/sys/devices/system/cpu"
 NODE_FOLDER = "/sys/devices/system/node"
@@ -73,6 +73,7 @@ class Decision:
         quota: the tightest CPU limit in CPUs, None where there is none.
         usable: CPUs that the quota lets run at once, at least 1.
         steps: the CPUs per worker; none at all where no worker is pinned.
+        step_whys: the sentence that was published per worker; empty where none was, or it was left out.
         result: the CPU of the result threads, or None.
         reason: a stable code (model/reasons.py).
         why: the sentence that was published.
@@ -87,14 +88,24 @@ class Decision:
     result: int | None
     reason: str
     why: str
+    step_whys: tuple[str, ...] = ()
 
     @classmethod
     def of_container(cls, plan: ContainerPlan) -> Decision:
         """The decision that a published plan states."""
         addresses = _normalised([worker.address for worker in plan.workers])
-        steps = tuple(worker.cpus for worker in plan.workers) if plan.pinned else ()
+        pinned = plan.workers if plan.pinned else ()
         return cls(
-            plan.setting, addresses, plan.mask, plan.quota, plan.usable, steps, plan.result, plan.reason, plan.why
+            plan.setting,
+            addresses,
+            plan.mask,
+            plan.quota,
+            plan.usable,
+            tuple(worker.cpus for worker in pinned),
+            plan.result,
+            plan.reason,
+            plan.why,
+            tuple(worker.why for worker in pinned),
         )
 
     @classmethod
@@ -129,7 +140,8 @@ class Decision:
 
 def holders_of(plans: Mapping[str, ContainerPlan], topology: HostTopology) -> dict[int, str]:
     """Who holds each CPU, sibling threads included, from the neighbours' plans by their names."""
-    return {cpu: name for name, plan in plans.items() for cpu in topology.whole_cores(plan.pinned)}
+    core_mates = topology.core_mates()
+    return {cpu: name for name, plan in plans.items() for cpu in with_core_mates(plan.pinned, core_mates)}
 
 
 def siblings_source(topology: HostTopology, cpu: int) -> Source:
