@@ -198,9 +198,7 @@ def test_a_pod_of_the_cluster_is_explained_with_who_holds_what(
     assert "worker 0: core 0,112 is held by default/llm-1 container engine" in texts
 
 
-def test_a_plan_made_under_an_override_is_explained_with_it(
-    cpuplan: Command, server: HostRoot, tmp_path: Path
-) -> None:
+def test_a_plan_made_under_an_override_is_explained_with_it(cpuplan: Command, server: HostRoot, tmp_path: Path) -> None:
     """Without it no candidate is said to have been held: nobody held them."""
     override = tmp_path / "override.toml"
     override.write_text('[[gpus]]\naddress = "0000:1b:00.0"\nnode = 1\n')
