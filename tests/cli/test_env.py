@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cpuplan.cli import inforce
 from cpuplan.host.affinity import process_mask
 from cpuplan.host.root import HostRoot
 from cpuplan.model import reasons
@@ -48,6 +49,24 @@ def test_what_is_set_already_is_not_printed(env: Command, monkeypatch: pytest.Mo
 
     assert "OMP_NUM_THREADS" not in answer.output
     assert "export MKL_NUM_THREADS=9\n" in answer.output
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads", "usable"), [(12.5, 3, 12), (24.0, 9, 24), (48.0, 9, 24), (None, 9, 24), (0.5, 1, 1)]
+)
+def test_a_quota_that_is_smaller_by_now_than_the_plans_counts(
+    env: Command, monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int, usable: int
+) -> None:
+    """As in a container that restarted with a smaller limit, before its plan has followed."""
+    monkeypatch.setattr(inforce, "cgroup_cpu_quota", lambda: quota)
+
+    answer = env()
+
+    assert f"export OMP_NUM_THREADS={threads}\n" in answer.output
+    warning = (
+        f"cpuplan: warning: the quota allows {usable} CPU{'s' if usable > 1 else ''} by now, fewer than the plan's 24"
+    )
+    assert (warning in answer.complaint) == (usable < 24)
 
 
 def test_openmp_gets_one_place_off_the_pinned_cpus(env: Command) -> None:
