@@ -1,13 +1,17 @@
 """Termination messages of the init container, whole and mutilated."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpuplan.agent.verdict import verdict_json
+from cpuplan.agent.verdict import hostflag_annotation, verdict_json
+from cpuplan.cli.selftest import Outcome, SelfTestReport
+from cpuplan.cli.terminationlog import TerminationMessage
 from cpuplan.kube.annotations import HOSTFLAG_BYTES
+from cpuplan.kube.pods import Pod, parse_pod
 
 POD_UID = "0b5dd6f8-4a4b-4d0e-8f3b-4d4d7c0f8a11"
 DOCUMENTS = st.fixed_dictionaries(
@@ -19,11 +23,18 @@ DOCUMENTS = st.fixed_dictionaries(
     ("message", "verdict", "fault"),
     [
         ("pass", "pass", ""),
-        ("PASS: all checks", "pass", "all"),
+        ("PASS: all checks", "pass", ""),
+        ("pass ok: 14 checks in 2.1 s", "pass", ""),
         ("fail wrap-lost: the wrap was lost", "fail", "wrap-lost"),
         ('stuck no-store\n{"verdict":"stuck","fault":"no-store"}', "stuck", "no-store"),
         ('untested not-installed: x\n{"verdict":"untested","fault":"not-installed","cut', "untested", "not-installed"),
         ('pass\n{"verdict":"pass","fault":""}', "pass", ""),
+        ('fail a-fault: x\n{"verdict":"odd","fault":"other"}', "fail", "a-fault"),
+        ("Traceback (most recent call last):\n  File", "fail", "init-crashed"),
+        ("exec /usr/bin/cpuplan: no such file or directory", "fail", "init-crashed"),
+        ("cpuplan init: error", "fail", "init-crashed"),
+        ("[\u2028]", "fail", "init-crashed"),
+        ('x\n{"verdict":"stuck","fault":"device-stuck"}', "stuck", "device-stuck"),
     ],
 )
 def test_the_verdict_and_fault_come_from_the_json_else_from_the_first_line(
@@ -31,6 +42,33 @@ def test_the_verdict_and_fault_come_from_the_json_else_from_the_first_line(
 ) -> None:
     value = json.loads(verdict_json(message, "uid", "boot") or "")
     assert (value["verdict"], value["fault"], value["podUID"], value["bootID"]) == (verdict, fault, "uid", "boot")
+
+
+def _message(outcome: Outcome, fault: str, line: str) -> str:
+    """As `cpuplan init` writes it on a node with eight devices."""
+    devices = [{"ordinal": i, "uuid": f"GPU-41b3359c-e721-56e5-8009-12e5797ed5{i:02}"} for i in range(8)]
+    details = {"verdict": str(outcome), "fault": fault, "devices": devices, "environment": {"x": "y" * 9000}}
+    report = SelfTestReport(outcome, fault, line, details)
+    plan = {"state": "not-yet", "why": "w" * 160, "waitedSeconds": 15.001}
+    return TerminationMessage.of(report, Path("/nowhere"), plan=plan).fitting()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fault", "line"),
+    [
+        (Outcome.PASS, "", "pass ok: 70 checks in 12.1 s"),
+        (Outcome.STUCK, "device-stuck", "stuck device-stuck: device 5 at 0000:05:00.0: the stream stayed parked"),
+    ],
+)
+def test_wherever_the_kubelet_cuts_a_message_the_verdict_and_fault_stay(
+    outcome: Outcome, fault: str, line: str
+) -> None:
+    """It keeps the beginning: 12 KiB divided among all containers of a pod, so 1,228 bytes where there are ten."""
+    message = _message(outcome, fault, line)
+    found = [json.loads(verdict_json(message[:end], "uid", "boot") or "") for end in range(80, len(message) + 1)]
+    assert {(value["verdict"], value["fault"]) for value in found} == {(str(outcome), fault)}
+    assert {len(value["deviceUUIDs"]) for value in found} == {0, 8}
+    assert {len(value["deviceUUIDs"]) for value in found[1228 - 80 :]} == {8}
 
 
 @pytest.mark.parametrize("message", ["", " ", "\n\n"])
@@ -54,3 +92,59 @@ def test_what_is_no_code_or_id_never_reaches_the_annotation() -> None:
     message = "pass\n" + json.dumps({"deviceUUIDs": ["GPU-1", "<b>", 3, "x" * 500], "fault": "\u2028" * 9})
     value = json.loads(verdict_json(message, POD_UID, POD_UID) or "")
     assert (value["deviceUUIDs"], value["fault"]) == (["GPU-1"], "")
+
+
+def _pod(init: dict[str, object], engine: dict[str, object] | None = None, *, is_deleting: bool = False) -> Pod:
+    """A pod whose init container ended so, and whose engine's status is given."""
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_deleting else {}
+    return parse_pod(
+        {
+            "metadata": {"namespace": "demo", "name": "llm-0", "uid": POD_UID, **deleted},
+            "spec": {"initContainers": [{"name": "cpuplan"}], "containers": [{"name": "engine"}]},
+            "status": {
+                "initContainerStatuses": [{"name": "cpuplan", "state": {"terminated": init}}],
+                "containerStatuses": [{"name": "engine", **(engine or {})}],
+            },
+        }
+    )
+
+
+def _verdict_of(pod: Pod) -> tuple[str, str]:
+    value = json.loads(hostflag_annotation(pod, "boot") or '{"verdict": "", "fault": ""}')
+    return value["verdict"], value["fault"]
+
+
+def test_an_init_container_that_was_killed_without_a_word_is_a_crash() -> None:
+    assert _verdict_of(_pod({"exitCode": 137, "reason": "OOMKilled"})) == ("fail", "init-crashed")
+
+
+def test_an_init_container_that_ended_with_its_pod_is_none() -> None:
+    assert _verdict_of(_pod({"exitCode": 143}, is_deleting=True)) == ("", "")
+
+
+def test_an_init_container_that_ended_well_without_a_word_says_nothing() -> None:
+    assert _verdict_of(_pod({"exitCode": 0})) == ("", "")
+
+
+PASSED = {"exitCode": 0, "message": "pass ok: 14 checks in 2.1 s"}
+KEPT_FROM_STARTING = {
+    "exitCode": 3,
+    "message": f'stuck device-stuck: x\n{{"verdict":"stuck","fault":"device-stuck","podUID":"{POD_UID}"}}',
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict"),
+    [
+        ({"state": {"terminated": KEPT_FROM_STARTING}}, ("stuck", "device-stuck")),
+        ({"state": {"waiting": {}}, "lastState": {"terminated": KEPT_FROM_STARTING}}, ("stuck", "device-stuck")),
+        ({"state": {"running": {}}, "lastState": {"terminated": KEPT_FROM_STARTING}}, ("pass", "")),
+        ({"state": {"terminated": {"exitCode": 1, "message": "stuck device-stuck: x"}}}, ("pass", "")),
+        ({"state": {"terminated": {"exitCode": 1, "message": 'fail x\n{"podUID":"other"}'}}}, ("pass", "")),
+    ],
+    ids=["ended", "waits", "runs now", "a message of its own", "another pod's"],
+)
+def test_a_worse_verdict_of_cpuplan_run_counts_while_its_command_does_not_run(
+    engine: dict[str, object], verdict: tuple[str, str]
+) -> None:
+    assert _verdict_of(_pod(PASSED, engine)) == verdict

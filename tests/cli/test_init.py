@@ -33,6 +33,24 @@ FAILED = ("fail host-order: a reply was seen before its claim", {"verdict": "fai
 UNTESTED = ("untested no-driver: libcuda.so.1 was not found", {"verdict": "untested", "fault": "no-driver"})
 
 
+NODE_FAILED_LINE = "fail device-wrap: device 5 at 0000:05:00.0: the stream went on with round 0 before it was released"
+NODE_FAILED: dict[str, Any] = {
+    "verdict": "fail",
+    "fault": "device-wrap",
+    "devices": [{"ordinal": i, "uuid": f"GPU-{i:032x}", "attributes": {"a": 1}} for i in range(8)],
+    "environment": {"kernel": "6.1"},
+    "parts": {
+        f"device {i}": [
+            {"name": f"check-{j}", "outcome": "pass", "seconds": 1.234, "figures": {"p50": [1.5] * 50}}
+            if (i, j) != (5, 0)
+            else {"name": "wrap", "outcome": "fail", "fault": "device-wrap", "text": "the stream went on"}
+            for j in range(8)
+        ]
+        for i in range(8)
+    },
+}
+
+
 class Start:
     """One start of an init container: its volume, its termination log and the self-test it finds."""
 
@@ -58,8 +76,13 @@ class Start:
 
     @property
     def document(self) -> Any:
-        """The JSON object of the termination log."""
+        """The small JSON object of the termination log."""
         return json.loads(self.termination_log.read_text().splitlines()[1])
+
+    @property
+    def details(self) -> Any:
+        """The self-test's own JSON object in the termination log."""
+        return json.loads(self.termination_log.read_text().splitlines()[2])
 
 
 @pytest.fixture
@@ -87,8 +110,8 @@ def test_a_pod_with_its_plan_starts_with_the_verdict_reported(start: Start, plan
         "podUID": POD_UID,
         "deviceUUIDs": [],
         "plan": None,
-        "selftest": PASSED[1],
     }
+    assert start.details == PASSED[1]
     plan = start.document["plan"]
     assert (plan["state"], plan["generation"], plan["status"]) == ("published", 1, "Pinned")
 
@@ -168,20 +191,29 @@ def test_a_self_test_that_crashes_is_a_failure_with_its_last_words(start: Start)
     assert start.verdict.startswith("fail selftest-crashed: the self-test ended with exit code 245: ")
 
 
-def test_a_verdict_too_large_for_the_kubelet_loses_its_largest_members(start: Start) -> None:
-    details = {"verdict": "pass", "fault": "", "parts": "x" * 9000, "environment": "y" * 3000, "seconds": 2.1}
-    start.find(0, (PASSED[0], details))
+def test_a_verdict_too_large_for_the_kubelet_keeps_what_decided_and_standard_output_has_it_whole(start: Start) -> None:
+    """Eight devices, one of them bad."""
+    start.find(1, (NODE_FAILED_LINE, NODE_FAILED))
 
-    start.run()
+    answer = start.run("--selftest", "device")
 
     assert len(start.termination_log.read_bytes()) <= 4096
-    assert start.document["selftest"] == {
-        "verdict": "pass",
-        "fault": "",
-        "environment": "y" * 3000,
-        "seconds": 2.1,
-        "leftOut": ["parts"],
-    }
+    assert start.document["deviceUUIDs"] == [f"GPU-{ordinal:032x}" for ordinal in range(8)]
+    assert start.details["parts"]["device 5"][0] == NODE_FAILED["parts"]["device 5"][0]
+    assert start.details["leftOut"]["passedFigures"] == 63
+    assert [json.loads(line) for line in answer.output.splitlines()[1:]] == [start.document, NODE_FAILED]
+
+
+def test_a_pod_of_many_containers_keeps_what_the_agent_reads(start: Start) -> None:
+    """With ten containers the kubelet keeps the first 1,228 bytes of each message."""
+    start.volume.publish("no plan " * 100, uid=POD_UID)
+    start.find(1, (NODE_FAILED_LINE, NODE_FAILED))
+
+    start.run("--selftest", "device")
+
+    line, summary = start.termination_log.read_text().splitlines()[:2]
+    assert line == NODE_FAILED_LINE
+    assert len(f"{line}\n{summary}\n".encode()) <= 12288 // 10
 
 
 def test_without_a_termination_log_standard_output_has_it(start: Start, tmp_path: Path) -> None:

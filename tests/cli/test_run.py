@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,7 +20,8 @@ from cpuplan.model.podplan import PodPlan
 from tests.cli import fakeselftest
 from tests.cli.answers import Answer
 from tests.cli.conftest import LIMIT_SECONDS, REPOSITORY
-from tests.podvolume import PodVolume
+from tests.podvolume import POD_UID, PodVolume
+from tests.waiting import until
 
 Command = Callable[..., Answer]
 PRINT_THREADS = ["--", "sh", "-c", "echo $OMP_NUM_THREADS $GOMAXPROCS"]
@@ -201,6 +203,53 @@ def test_the_devices_are_tested_before_the_command(
     assert (answer.exit_code, answer.output) == expected
     assert answer.complaint.startswith("cpuplan: self-test: the verdict line\n")
     assert fakeselftest.calls(log)[0][:3] == ["selftest", "--part", "device"]
+
+
+@pytest.mark.parametrize(("how", "is_told"), [("--selftest=required", True), ("--selftest", False)])
+def test_a_test_that_keeps_the_command_from_starting_is_told_to_kubernetes(
+    cpuplan_process: Command, volume: PodVolume, tmp_path: Path, how: str, is_told: bool
+) -> None:
+    """Where the command starts, the termination log is its own."""
+    volume.publish_nothing()
+    said = {"verdict": "stuck", "fault": "device-stuck", "devices": [{"uuid": "GPU-1"}]}
+    fakeselftest.install(tmp_path / "packages", 3, "stuck device-stuck: parked", said)
+    path = f"{tmp_path / 'packages'}:{REPOSITORY / 'operator'}:{REPOSITORY}"
+    log = tmp_path / "termination-log"
+    log.touch()
+    places = ["--plan-dir", volume.folder, "--termination-log", log]
+
+    cpuplan_process("run", how, *places, "--", "true", PYTHONPATH=path)
+
+    lines = log.read_text().splitlines()
+    assert bool(lines) == is_told
+    assert lines[:1] == ["stuck device-stuck: parked"] * is_told
+    told = [json.loads(line) for line in lines[1:]]
+    assert told[1:] == [said] * is_told
+    assert [(each["podUID"], each["deviceUUIDs"]) for each in told[:1]] == [(POD_UID, ["GPU-1"])] * is_told
+
+
+@pytest.mark.parametrize("words", [["--selftest"], ["--wait-seconds", "600"]], ids=["self-test", "wait for the plan"])
+def test_what_precedes_the_command_hears_sigterm(volume: PodVolume, tmp_path: Path, words: list[str]) -> None:
+    """As PID 1 of its container a process without a handler would ignore SIGTERM."""
+    volume.publish_nothing()
+    fakeselftest.install(tmp_path / "packages", 0, "pass ok: x", {}, hangs=True)
+    path = f"{tmp_path / 'packages'}:{REPOSITORY / 'operator'}:{REPOSITORY}"
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cpuplan", "run", *words, "--plan-dir", volume.folder, "--", "true"],
+        env={"PYTHONPATH": path},
+    )
+    until(lambda: _handles_sigterm(process.pid))
+
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(LIMIT_SECONDS) == 128 + signal.SIGTERM
+    assert fakeselftest.running(tmp_path / "packages") == []
+
+
+def _handles_sigterm(process_id: int) -> bool:
+    status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
+    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
 def test_other_binders_are_named(cpuplan_process: Command, tmp_path: Path) -> None:

@@ -159,6 +159,14 @@ def test_a_self_test_that_did_not_pass_is_reported(outcome: str, what: str) -> N
     assert text(content).startswith(what)
 
 
+def test_an_init_container_that_crashed_is_reported_as_such() -> None:
+    content = pod("llm-0", plan=pod_plan("llm-0"), annotations=verdict("llm-0", "fail", "init-crashed"))
+    assert text(content) == (
+        "the init container cpuplan ended without a verdict of the hostflag self-test; see its exit code "
+        "(137 is often its memory limit) and its log"
+    )
+
+
 @pytest.mark.parametrize("outcome", ["pass", "untested", ""])
 def test_other_verdicts_are_not_reported(outcome: str) -> None:
     assert found(pod("llm-0", plan=pod_plan("llm-0"), annotations=verdict("llm-0", outcome))) == []

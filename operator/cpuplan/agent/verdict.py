@@ -8,7 +8,7 @@ from typing import Any
 
 from ..kube import injected
 from ..kube.annotations import HOSTFLAG, HOSTFLAG_BYTES
-from ..kube.pods import ContainerKind, Pod
+from ..kube.pods import Container, ContainerKind, Pod
 
 _MOST_BYTES = HOSTFLAG_BYTES - len(HOSTFLAG)
 
@@ -18,38 +18,82 @@ _WORD = re.compile(r"[\w.:-]{1,48}", re.ASCII)
 _FIRST_LINE_CHARACTERS = 80
 """The verdict and the fault code stand in the first characters of the message, whatever follows is cut."""
 
+_PASS, _FAIL = "pass", "fail"
+_WORST_FIRST = ("stuck", _FAIL, "untested", _PASS)
+"""What a self-test can come to."""
+
 
 def hostflag_annotation(pod: Pod, boot_id: str) -> str | None:
-    """The value of `cpuplan.dev/hostflag` that the pod should have; None without a verdict of this pod."""
-    container = pod.container(injected.NAME)
-    if container is not None and container.kind is ContainerKind.INIT and container.message:
-        return verdict_json(container.message, pod.uid, boot_id)
+    """The value of `cpuplan.dev/hostflag` that the pod should have; None without a verdict of this pod.
+
+    It is the init container's, unless `cpuplan run` has a worse one and did not start its container's command.
+    """
+    found = [_of_init(pod, boot_id), *(_of_container(container, pod, boot_id) for container in pod.containers)]
+    verdicts = [verdict for verdict in found if verdict is not None]
+    if verdicts:
+        return _json(min(verdicts, key=lambda verdict: _WORST_FIRST.index(verdict["verdict"])))
     standing = pod.annotations.get(HOSTFLAG, "")
     is_ours = len(standing) <= _MOST_BYTES and _document(standing).get("podUID") == pod.uid
     return standing if is_ours else None
 
 
 def verdict_json(message: str, pod_uid: str, boot_id: str) -> str | None:
-    """The verdict of a termination message as compact JSON; None where the message is none.
+    """The verdict of an init container's termination message as compact JSON; None where the message is none.
 
-    The message's first line begins with the verdict and may go on with a fault code. The JSON object that
-    follows says the same and more; it may be missing or cut off.
+    The message's first line begins with the verdict and may go on with a fault code. The JSON object on the second
+    line says the same and more; it may be missing or cut off. A message without a verdict is the end of a crash's log.
     """
-    head, _, rest = message.strip().partition("\n")
-    words = [word.strip(":,;()") for word in head[:_FIRST_LINE_CHARACTERS].split()]
-    details = _document(rest)
-    verdict = _word(details.get("verdict")) or (_word(words[0]).lower() if words else "")
-    if not verdict:
+    verdict = _verdict(message, pod_uid, boot_id)
+    return _json(verdict) if verdict is not None else None
+
+
+def _of_init(pod: Pod, boot_id: str) -> dict[str, Any] | None:
+    container = pod.container(injected.NAME)
+    if container is None or container.kind is not ContainerKind.INIT:
         return None
+    found = _verdict(container.message or "", pod.uid, boot_id)
+    is_silent_failure = found is None and container.exit_code not in (None, 0) and not pod.is_deleting
+    return _value(_FAIL, injected.CRASHED, pod.uid, boot_id, []) if is_silent_failure else found
+
+
+def _of_container(container: Container, pod: Pod, boot_id: str) -> dict[str, Any] | None:
+    """The verdict of a container whose last message is that of `cpuplan run`; None for any other, and while it runs."""
+    message = container.message or ""
+    is_ours = container.kind is not ContainerKind.INIT and _summary(message).get("podUID") == pod.uid
+    if container.is_running or not is_ours:
+        return None
+    return _verdict(message, pod.uid, boot_id)
+
+
+def _verdict(message: str, pod_uid: str, boot_id: str) -> dict[str, Any] | None:
+    head = message.strip().partition("\n")[0]
+    words = [_word(word.strip(":,;()")) for word in head[:_FIRST_LINE_CHARACTERS].split()]
+    if not words:
+        return None
+    summary = _summary(message)
+    verdict, fault = _word(summary.get("verdict")), _word(summary.get("fault"))
+    if verdict not in _WORST_FIRST:
+        verdict, fault = words[0].lower(), "".join(words[1:2])
+    if verdict not in _WORST_FIRST:
+        verdict, fault = _FAIL, injected.CRASHED
+    return _value(verdict, fault, pod_uid, _word(summary.get("bootID")) or boot_id, summary.get("deviceUUIDs"))
+
+
+def _value(verdict: str, fault: str, pod_uid: str, boot_id: str, device_uuids: object) -> dict[str, Any]:
     value: dict[str, Any] = {
         "verdict": verdict,
-        "fault": _word(details.get("fault")) if details else _word(words[1] if len(words) > 1 else ""),
-        "bootID": _word(details.get("bootID")) or boot_id,
+        "fault": "" if verdict == _PASS else fault,  # the line of a pass has "ok" in the place of a code
+        "bootID": boot_id,
         "podUID": pod_uid,
         "deviceUUIDs": [],
     }
-    value["deviceUUIDs"] = _fitting(details.get("deviceUUIDs"), _MOST_BYTES - len(_json(value)))
-    return _json(value)
+    value["deviceUUIDs"] = _fitting(device_uuids, _MOST_BYTES - len(_json(value)))
+    return value
+
+
+def _summary(message: str) -> dict[str, Any]:
+    """The object on the second line; empty where there is none."""
+    return _document(message.strip().partition("\n")[2].partition("\n")[0])
 
 
 def _fitting(listed: object, room_bytes: int) -> list[str]:

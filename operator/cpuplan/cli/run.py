@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+from pathlib import Path
 from typing import NoReturn
 
 from ..inprocess.environment import thread_variables
@@ -25,6 +26,8 @@ from .inforce import (
     warn,
 )
 from .selftest import Outcome, report_of, start_selftest
+from .sigterm import ended_by_sigterm
+from .terminationlog import TERMINATION_LOG, TerminationMessage
 
 REPORT, REQUIRED = "report", "required"
 
@@ -44,6 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="test the devices first; required: a test that fails or sticks keeps the command from starting",
     )
     parser.add_argument(
+        "--termination-log",
+        type=Path,
+        default=TERMINATION_LOG,
+        metavar="FILE",
+        help="where the verdict goes if a required test keeps the command from starting",
+    )
+    parser.add_argument(
         "--pin",
         action="store_true",
         help="keep the command off every CPU that the plan pins; its step threads can still be pinned there",
@@ -59,9 +69,10 @@ def run(namespace: argparse.Namespace) -> int:
     command = namespace.command[1:] if namespace.command[:1] == ["--"] else namespace.command
     if not any(command[:1]):
         raise CliError("no command to run: give one after --, as in cpuplan run -- python3 server.py", WRONG_USAGE)
-    if namespace.selftest is not None:
-        _test_devices(is_required=namespace.selftest == REQUIRED)
-    in_force = plan_in_force(namespace)
+    with ended_by_sigterm():
+        if namespace.selftest is not None:
+            _test_devices(namespace)
+        in_force = plan_in_force(namespace)
     thread_count = chosen_threads(namespace, in_force)
     chosen = thread_variables(thread_count, os.environ)
     if not namespace.quiet:
@@ -73,11 +84,18 @@ def run(namespace: argparse.Namespace) -> int:
     _replace_this_process(command)
 
 
-def _test_devices(*, is_required: bool) -> None:
+def _test_devices(namespace: argparse.Namespace) -> None:
     """Runs the device part of the hostflag self-test; only a required one that fails or sticks ends the start."""
-    report = report_of(start_selftest(host_part=False, device_part=True))
+    selftest = start_selftest(host_part=False, device_part=True)
+    try:
+        report = report_of(selftest)
+    finally:
+        if selftest is not None:
+            selftest.end()
     say(f"self-test: {report.line}")
-    if is_required and report.outcome in (Outcome.FAIL, Outcome.STUCK):
+    if namespace.selftest == REQUIRED and report.outcome in (Outcome.FAIL, Outcome.STUCK):
+        # Of a command that is started the termination log is the command's own.
+        TerminationMessage.of(report, namespace.plan_dir).write(namespace.termination_log, "run")
         raise CliError(
             f"the required self-test did not pass ({report.line}); the command is not started",
             _STUCK if report.outcome is Outcome.STUCK else FAILED,

@@ -135,16 +135,15 @@ def start_selftest(*, host_part: bool = True, device_part: bool = False) -> Self
 def read_report(exit_code: int, output: str, complaint: str) -> SelfTestReport:
     """What a self-test said: its exit code decides, its first line is the verdict, a JSON object follows."""
     outcome = _BY_EXIT_CODE.get(exit_code)
-    if outcome is None or not output.strip():
-        last = (complaint.strip().splitlines() or ["it said nothing"])[-1]
-        line = f"fail {CRASHED}: the self-test ended with exit code {exit_code}: {last}"
-        return SelfTestReport(Outcome.FAIL, CRASHED, line)
     line, _, rest = output.strip().partition("\n")
     try:
         details = json.loads(rest)
-    except ValueError:
-        details = {}
-    details = details if isinstance(details, dict) else {}
+    except (ValueError, RecursionError):
+        details = None
+    if outcome is None or not isinstance(details, dict):
+        last = (complaint.strip().splitlines() or ["it said nothing"])[-1]
+        line = f"fail {CRASHED}: the self-test ended with exit code {exit_code}: {last}"
+        return SelfTestReport(Outcome.FAIL, CRASHED, line)
     return SelfTestReport(outcome, str(details.get("fault") or ""), line, details)
 
 

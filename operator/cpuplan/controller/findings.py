@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..kube import injected
 from .observed import ObservedPod
 
 _FAILED_OUTCOMES = frozenset({"fail", "stuck"})
@@ -163,9 +164,18 @@ def _selftest_failed(pod: ObservedPod) -> Finding | None:
         return None
     what = "is stuck: the device does not observe host stores" if pod.verdict.outcome == "stuck" else "failed"
     fault = f" (fault {pod.verdict.fault})" if pod.verdict.fault else ""
+    if pod.verdict.fault == injected.CRASHED:
+        sentence = (
+            f"the init container {injected.NAME} ended without a verdict of the hostflag self-test; see its exit code "
+            "(137 is often its memory limit) and its log"
+        )
+    else:
+        sentence = (
+            f"the hostflag self-test {what}{fault}; see the annotation cpuplan.dev/hostflag and the termination "
+            "message of the container that ran it"
+        )
     return Finding(
         FindingKind.SELFTEST_FAILED,
-        f"the hostflag self-test {what}{fault}; see the annotation cpuplan.dev/hostflag and the termination "
-        "message of the init container",
+        sentence,
         key=f"{pod.verdict.outcome} {pod.verdict.fault}",
     )

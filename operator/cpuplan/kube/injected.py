@@ -8,5 +8,8 @@ from typing import Final
 NAME: Final = "cpuplan"
 """The init container and the volume; a pod that has something else of this name is left alone."""
 
+CRASHED: Final = "init-crashed"
+"""Fault code of an init container that ended without a verdict."""
+
 PLAN_DIRECTORY: Final = "/etc/cpuplan"
 """Where the volume is mounted."""

@@ -52,6 +52,7 @@ class Container:
         has_ended: it has ended and is never started again, while others of the pod may go on.
         restart_count: how often the kubelet restarted it.
         message: the termination message of its last end, None before.
+        exit_code: of its last end, None before.
         pools: what its specification says of its thread pools.
     """
 
@@ -65,6 +66,7 @@ class Container:
     has_ended: bool
     restart_count: int
     message: str | None
+    exit_code: int | None
     pools: VisiblePools
 
 
@@ -183,6 +185,7 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod
     state = _mapping(status.get("state"))
     ended = _mapping(state.get("terminated")) or _mapping(_mapping(status.get("lastState")).get("terminated"))
     restarts = status.get("restartCount")
+    exit_code = ended.get("exitCode")
     return Container(
         name=str(spec.get("name", "")),
         kind=kind,
@@ -202,6 +205,7 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod
         has_ended=kind is ContainerKind.REGULAR and _has_ended(spec, state, pod_restart_policy),
         restart_count=restarts if isinstance(restarts, int) else 0,
         message=_text(ended.get("message")),
+        exit_code=exit_code if isinstance(exit_code, int) else None,
         pools=_pools(spec),
     )
 
