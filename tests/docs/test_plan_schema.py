@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from cpuplan.model import reasons
 from cpuplan.model.errors import CpuPlanError
 from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
+from cpuplan.planning import confidence
 from tests.conftest import TreeOf
 from tests.machines import machine_names
 from tests.podvolume import plan_of_pod
@@ -61,6 +63,14 @@ def test_the_table_of_reasons_has_every_reason_once() -> None:
     table = page.partition("### Status and reason")[2].partition("**A refusal stays.**")[0]
     listed = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
     assert sorted(listed) == sorted({*reasons.OF_PLANS, reasons.INVALID_PLAN})
+
+
+def test_the_page_lists_every_test_of_the_topology() -> None:
+    source = Path(confidence.__file__).read_text(encoding="utf-8")
+    made = set(re.findall(r'Finding\("([a-z-]+)"', source))
+    table = (DOCS / "plan.md").read_text(encoding="utf-8").partition("## Confidence")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`([a-z-]+)`", " ".join(cells))) == made
 
 
 @pytest.fixture

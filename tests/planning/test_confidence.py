@@ -43,6 +43,8 @@ def test_an_own_machine_is_judged(name: str, level: str, tests: list[str], own_m
     [
         ("topo-dgx-h100", "consistent", []),
         ("topo-hgx-3131", "consistent", []),
+        ("mpibind-tioga-mi250x", "consistent", []),
+        ("topo-gb200-nvl4", "consistent", []),
         ("rccl-gfx906-all-on-node0", "suspicious", ["one-list-for-all"]),
         ("rccl-mi100-16gpu-one-node", "suspicious", ["one-list-for-all"]),
         ("hwloc-8em64t-2s2ca2c-buggynuma", "suspicious", ["cpu-on-two-nodes"]),
@@ -77,6 +79,19 @@ def test_a_host_that_does_not_contradict_itself_is_consistent() -> None:
     assert judged(SOUND) == ("consistent", [])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"functions": (gpu("01", "0", "0"), gpu("02", "0", "1"), gpu("03", "1", "2-3"))},
+        {"functions": (gpu("01", "0", "0-1"), gpu("02", "0", "1"), gpu("03", "1", "2-3"))},
+        {"functions": (gpu("01", "0", "0-1"), gpu("02", "1", "2-3")), "nodes": ()},
+    ],
+    ids=["each GPU near a cache", "one GPU near a cache", "a kernel without NUMA folders"],
+)
+def test_what_only_tells_more_or_less_contradicts_nothing(change: dict[str, object]) -> None:
+    assert judged(replace(SOUND, **change)) == ("consistent", [])  # type: ignore[arg-type]
+
+
 def test_a_host_without_gpus_and_nodes_has_nothing_to_contradict() -> None:
     assert judged(replace(SOUND, functions=(), nodes=())) == ("consistent", [])
 
@@ -103,6 +118,23 @@ def test_a_host_without_gpus_and_nodes_has_nothing_to_contradict() -> None:
         (
             {"functions": tuple(gpu(f"0{number}", "0", "0-1") for number in range(4))},
             "all 4 GPUs name the same local CPUs (0-1) on a host with 2 NUMA nodes",
+        ),
+        (
+            {"functions": (gpu("01", "0", "0-1"), gpu("02", "1", "0-1"))},
+            "GPUs of different NUMA nodes name the same CPUs: 0000:01:00.0 (node 0), 0000:02:00.0 (node 1) name 0-1",
+        ),
+        (
+            {"functions": (gpu("01", "0", "0-1"), gpu("02", "1", "0-1")), "nodes": ()},
+            "GPUs of different NUMA nodes name the same CPUs: 0000:01:00.0 (node 0), 0000:02:00.0 (node 1) name 0-1",
+        ),
+        (
+            {"functions": (gpu("01", "0", "0-1"), gpu("02", "7", "2-3"))},
+            "the host lists no such NUMA node as that of 0000:02:00.0 (node 7)",
+        ),
+        (
+            {"functions": (gpu("01", "0", "0-1"), gpu("02", "0", "1-2")), "nodes": ()},
+            "local CPUs of GPUs on one NUMA node overlap without being the same: 0000:01:00.0 (node 0): 0-1, "
+            "0000:02:00.0 (node 0): 1-2",
         ),
         (
             {"nodes": (NumaNode(0, parse_cpu_list("0,2")), NumaNode(1, parse_cpu_list("1,3"))), "functions": ()},

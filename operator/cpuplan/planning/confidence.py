@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
+from itertools import combinations, islice
 
 from ..model.cpulist import format_cpu_list
 from ..model.source import Source
@@ -73,6 +73,9 @@ def judge_topology(
         *_gpus_near_no_cpu(gpus, placed_by),
         *_all_gpus_on_one_of_many_nodes(gpus, topology, placed_by),
         *_gpus_near_another_nodes_cpus(gpus, topology, placed_by),
+        *_gpus_on_nodes_that_are_not_there(gpus, topology, placed_by),
+        *_one_list_on_several_nodes(gpus, placed_by),
+        *_lists_that_cross_on_a_node(gpus, placed_by),
         *_cores_across_nodes(topology),
         *_asymmetric_cores(topology),
         *_cpus_of_two_nodes(topology),
@@ -144,6 +147,73 @@ def _gpus_near_another_nodes_cpus(
     )
     text = f"local CPUs lie outside the GPU's NUMA node: {seen}"
     return [Finding("local-beyond-node", text, _first(sources))]
+
+
+def _gpus_on_nodes_that_are_not_there(
+    gpus: Sequence[HostGpu], topology: HostTopology, placed_by: Mapping[str, str]
+) -> list[Finding]:
+    """GPUs whose node no folder lists.
+
+    Suspicious: the kernel takes over no number of a node that it does not have. A host without the folder at all (a
+    kernel without NUMA) contradicts nothing.
+    """
+    known = {str(node.node_id) for node in topology.nodes}
+    lost = [gpu for gpu in gpus if _has_known_node(gpu) and gpu.node not in known]
+    if not known or not lost:
+        return []
+    names = ", ".join(f"{gpu.address} (node {gpu.node})" for gpu in lost)
+    text = f"the host lists no such NUMA node as that of {names}"
+    return [Finding("node-not-listed", text, _first(number_source(gpu, placed_by) for gpu in lost))]
+
+
+def _one_list_on_several_nodes(gpus: Sequence[HostGpu], placed_by: Mapping[str, str]) -> list[Finding]:
+    """GPUs of different nodes that name the very same local CPUs.
+
+    Suspicious: node and list are one fact in the kernel, no CPU is on two nodes, and a plan gives each node's GPUs
+    cores as if the other's were elsewhere. Nodes of memory alone have empty lists, which say nothing.
+    """
+    by_list: dict[frozenset[int], list[HostGpu]] = {}
+    for gpu in gpus:
+        if gpu.local and _has_known_node(gpu):
+            by_list.setdefault(gpu.local, []).append(gpu)
+    shared = [members for members in by_list.values() if len({gpu.node for gpu in members}) > 1]
+    if not shared:
+        return []
+    seen = []
+    for members in shared:
+        names = ", ".join(f"{gpu.address} (node {gpu.node})" for gpu in members)
+        seen.append(f"{names} name {format_cpu_list(members[0].local or ())}")
+    sources = (
+        source
+        for members in shared
+        for gpu in members
+        for source in (number_source(gpu, placed_by), local_source(gpu, placed_by))
+    )
+    text = f"GPUs of different NUMA nodes name the same CPUs: {'; '.join(seen)}"
+    return [Finding("one-list-on-several-nodes", text, _first(sources))]
+
+
+def _lists_that_cross_on_a_node(gpus: Sequence[HostGpu], placed_by: Mapping[str, str]) -> list[Finding]:
+    """GPUs of one node whose local CPUs overlap although none holds the other's.
+
+    Suspicious: a plan takes the list of a node's first GPU for all of them. Lists that are apart, or one within
+    another, only tell more than the node does: which of its caches a GPU is near (an MI250X's are), and that is sound.
+    """
+    crossing = [
+        (first, second)
+        for first, second in combinations([gpu for gpu in gpus if _has_known_place(gpu)], 2)
+        if first.node == second.node and _cross(first.local or frozenset(), second.local or frozenset())
+    ]
+    if not crossing:
+        return []
+    torn = list(dict.fromkeys(gpu for pair in crossing for gpu in pair))
+    seen = ", ".join(f"{gpu.address} (node {gpu.node}): {format_cpu_list(gpu.local or ())}" for gpu in torn)
+    text = f"local CPUs of GPUs on one NUMA node overlap without being the same: {seen}"
+    return [Finding("lists-cross-on-node", text, _first(local_source(gpu, placed_by) for gpu in torn))]
+
+
+def _cross(one: frozenset[int], other: frozenset[int]) -> bool:
+    return not (one.isdisjoint(other) or one <= other or other <= one)
 
 
 def _cores_across_nodes(topology: HostTopology) -> list[Finding]:
