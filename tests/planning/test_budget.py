@@ -81,3 +81,9 @@ def test_workers_that_are_not_pinned_need_a_cpu_each_as_well(server: HostRoot) -
 )
 def test_one_thing_is_not_called_several(number: float, text: str) -> None:
     assert counted(number, "worker") == text
+
+
+def test_where_the_mask_is_too_small_a_higher_limit_is_no_remedy() -> None:
+    shortage = budget_of(CpuPlan(frozenset({0, 1}), 1), 1).shortage
+    assert shortage is not None
+    assert shortage.endswith("need 3; give the container more CPUs")

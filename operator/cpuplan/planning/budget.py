@@ -23,6 +23,7 @@ class Budget:
         copy: threads that copy outputs (encode workers x copy workers); an output is copied, then encoded.
         needed: the fewest CPUs on which every worker, the result thread and one pool thread run at once.
         worker_count: workers of the deployment, pinned or not.
+        mask_count: CPUs of the mask: more can never run at once, whatever the quota.
     """
 
     usable: int
@@ -32,6 +33,7 @@ class Budget:
     copy: int
     needed: int
     worker_count: int
+    mask_count: int
 
     @property
     def remains(self) -> int:
@@ -43,11 +45,12 @@ class Budget:
         """The sentence that the quota is too small for the workers, said in advance; None where it is not."""
         if self.usable >= self.needed or not self.worker_count:
             return None
+        remedy = "raise the CPU limit" if self.mask_count >= self.needed else "give the container more CPUs"
         others = ", or run fewer workers" if self.worker_count > 1 else ""
         return (
             f"{counted(self.usable, 'usable CPU')} cannot serve {counted(self.worker_count, 'worker')}: "
             f"pins or one step thread each, a result thread and one pool thread need {self.needed}; "
-            f"raise the CPU limit{others}"
+            f"{remedy}{others}"
         )
 
 
@@ -63,6 +66,7 @@ def budget_of(plan: CpuPlan, worker_count: int) -> Budget:
         copy=pools.encode_workers * pools.copy_workers,
         needed=max(pinned, worker_count + RESULT_THREADS) + POOL_THREADS,
         worker_count=worker_count,
+        mask_count=len(plan.mask),
     )
 
 
