@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cpuplan.cli import inforce
 from cpuplan.host.affinity import process_mask
 from cpuplan.host.root import HostRoot
+from cpuplan.inprocess import published
 from cpuplan.model import reasons
 from cpuplan.model.cpulist import format_cpu_list
 from cpuplan.model.podplan import PodPlan
@@ -58,7 +58,7 @@ def test_a_quota_that_is_smaller_by_now_than_the_plans_counts(
     env: Command, monkeypatch: pytest.MonkeyPatch, quota: float | None, threads: int, usable: int
 ) -> None:
     """As in a container that restarted with a smaller limit, before its plan has followed."""
-    monkeypatch.setattr(inforce, "cgroup_cpu_quota", lambda: quota)
+    monkeypatch.setattr(published, "visible_quota", lambda _: quota)
 
     answer = env()
 

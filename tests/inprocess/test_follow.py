@@ -13,6 +13,7 @@ import pytest
 
 from cpuplan.host.affinity import process_mask
 from cpuplan.host.root import HostRoot
+from cpuplan.inprocess import published
 from cpuplan.inprocess.apply import PinState, pin_pool_threads, pin_step_threads
 from cpuplan.inprocess.current import install
 from cpuplan.inprocess.current import plan as current_plan
@@ -164,6 +165,34 @@ def test_a_plan_of_a_later_version_withdraws_nothing(
     assert told.publication.reason == "invalid-plan"
     assert os.sched_getaffinity(thread_id) == {first_cpu}
     assert current_plan().reason == "pinned"
+
+
+def test_a_quota_that_shrinks_is_told_before_the_plan_follows(
+    volume: PodVolume, server: HostRoot, plan: PodPlan, thread_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quotas: list[float | None] = [None]
+    monkeypatch.setattr(published, "visible_quota", lambda _: quotas[-1])
+    volume.publish_plan(plan)
+    listener = Listener()
+
+    undo = follow_plan(
+        [pin_step_threads(0, [thread_id])],
+        listener.told.put,
+        folder=volume.folder,
+        root=server,
+        every_seconds=OFTEN_SECONDS,
+    )
+    first = listener.until(lambda told: isinstance(told.publication, PublishedPlan))
+    quotas.append(1.5)
+    second = listener.until(lambda told: told != first)
+    undo()
+
+    assert isinstance(first.publication, PublishedPlan)
+    assert isinstance(second.publication, PublishedPlan)
+    assert (first.publication.plan.usable, second.publication.plan.usable) == (2, 1)
+    assert second.publication.as_published == first.publication.plan
+    assert current_plan().usable == 1
+    assert [pin.state for pin in second.threads] == [PinState.APPLIED]
 
 
 def test_a_process_without_free_descriptors_keeps_plan_and_pins(

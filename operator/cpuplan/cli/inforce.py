@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..host.affinity import process_mask, usable_cpus
-from ..host.cgroup import cgroup_cpu_quota
 from ..inprocess.environment import threads_per_process
 from ..inprocess.foreign import foreign_binders
 from ..inprocess.published import CONTAINER_VARIABLE, PLAN_FOLDER, Publication, PublishedPlan, wait_for_plan
-from ..model.plan import CpuPlan, usable_count
+from ..model.plan import CpuPlan
 from ..model.podplan import WorkerPlan
 from ..planning.budget import budget_of, counted
 from .streams import tell
@@ -61,17 +60,12 @@ def add_size_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_in_force(namespace: argparse.Namespace) -> PlanInForce:
-    """The published plan of this container once it is there, else the plan of this process alone.
-
-    A container that restarts with a smaller CPU limit reads the plan of the larger one: the kubelet renews the file
-    up to a minute later. A quota that is seen here to be smaller counts.
-    """
+    """The published plan of this container once it is there, else the plan of this process alone."""
     found = wait_for_plan(namespace.wait_seconds, namespace.container, folder=namespace.plan_dir)
     if isinstance(found, PublishedPlan):
         plan = found.plan
-        usable = usable_count(plan.usable, cgroup_cpu_quota())
         origin = f"plan generation {found.generation} of container {found.container}"
-        return PlanInForce(replace(plan.as_cpu_plan(), usable=usable), plan.workers, plan.pool_cpus, origin, found)
+        return PlanInForce(plan.as_cpu_plan(), plan.workers, plan.pool_cpus, origin, found)
     own = CpuPlan(process_mask(), usable_cpus(), why=f"no published plan: {found.why}")
     return PlanInForce(own, (), own.mask, "this process's own mask and quota (no published plan)", found)
 
@@ -86,9 +80,9 @@ def chosen_threads(namespace: argparse.Namespace, in_force: PlanInForce) -> int:
 def warn(in_force: PlanInForce) -> None:
     """Says on standard error that the quota is too small, or smaller than the plan's, and who else binds threads."""
     found = in_force.publication
-    if isinstance(found, PublishedPlan) and found.plan.usable > in_force.plan.usable:
-        planned = counted(found.plan.usable, "usable CPU")
-        say(f"warning: the quota allows {counted(in_force.plan.usable, 'CPU')} by now, fewer than the plan's {planned}")
+    if isinstance(found, PublishedPlan) and found.plan.usable < found.as_published.usable:
+        planned = counted(found.as_published.usable, "usable CPU")
+        say(f"warning: the quota allows {counted(found.plan.usable, 'CPU')} by now, fewer than the plan's {planned}")
     shortage = budget_of(in_force.plan, len(in_force.workers)).shortage
     if shortage is not None:
         say(f"warning: {shortage}")

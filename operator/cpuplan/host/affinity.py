@@ -6,6 +6,8 @@ import os
 
 from ..model.plan import usable_count
 from .cgroup import cgroup_cpu_quota
+from .root import HostRoot
+from .sysfs import THIS_HOST
 from .threads import read_allowed_cpus
 
 PINNABLE = hasattr(os, "sched_setaffinity")
@@ -22,6 +24,13 @@ def process_mask() -> frozenset[int]:
         return frozenset(range(os.cpu_count() or 1))
 
 
+def visible_quota(root: HostRoot = THIS_HOST) -> float | None:
+    """CPUs of the tightest limit that this process sees on itself; None without one."""
+    own = root.proc / "self"
+    mounts = own / "mountinfo"
+    return cgroup_cpu_quota(root.cgroup, own / "cgroup", mountinfo=mounts if mounts.exists() else None)
+
+
 def usable_cpus() -> int:
     """CPUs of the affinity that the cgroup quota lets run at once, at least 1."""
-    return usable_count(len(process_mask()), cgroup_cpu_quota())
+    return usable_count(len(process_mask()), visible_quota())

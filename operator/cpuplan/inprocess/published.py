@@ -12,15 +12,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ..host.affinity import visible_quota
 from ..host.identity import boot_id_file, read_boot_id
 from ..host.root import HostRoot, read_text
 from ..host.sysfs import THIS_HOST
 from ..model import reasons
 from ..model.errors import CpuPlanError
+from ..model.plan import usable_count
 from ..model.podplan import ContainerPlan, PodPlan
 from .watching import start_watch
 
@@ -48,11 +50,20 @@ WATCH_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PublishedPlan:
-    """A plan valid for this pod and this boot, and of it the plan of one container."""
+    """A plan valid for this pod and this boot, and of it the plan of one container.
+
+    A container that restarts with a smaller CPU limit reads the plan of the larger one, since the kubelet renews the
+    file up to a minute later. So `plan` counts on no more usable CPUs than the quota that is seen here allows.
+    """
 
     pod_plan: PodPlan
     container: str
     plan: ContainerPlan
+
+    @property
+    def as_published(self) -> ContainerPlan:
+        """The container's plan as it stands in the pod's."""
+        return self.pod_plan.container(self.container) or self.plan
 
     @property
     def generation(self) -> int:
@@ -94,10 +105,10 @@ def read_published(
     Args:
         container: its name; None: the variable CPUPLAN_CONTAINER, else the only planned container.
         folder: where the plan volume is mounted.
-        root: where the kernel's boot id is read.
+        root: where the kernel's boot id and this process's quota are read.
     """
     found = read_pod_plan(folder, root)
-    return found if isinstance(found, NotPublished) else _choose(found, container)
+    return found if isinstance(found, NotPublished) else _choose(found, container, root)
 
 
 def wait_for_plan(
@@ -259,7 +270,7 @@ def _wait(
         pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
 
 
-def _choose(plan: PodPlan, container: str | None) -> Publication:
+def _choose(plan: PodPlan, container: str | None, root: HostRoot) -> Publication:
     wanted = container or os.environ.get(CONTAINER_VARIABLE)
     names = [name for name, _ in plan.containers]
     if not wanted:
@@ -274,4 +285,5 @@ def _choose(plan: PodPlan, container: str | None) -> Publication:
         return NotPublished(
             OTHER_CONTAINER, f"container {wanted} is not planned; the plan is for {', '.join(names) or 'none'}"
         )
-    return PublishedPlan(plan, wanted, found)
+    usable = usable_count(found.usable, visible_quota(root))
+    return PublishedPlan(plan, wanted, found if usable == found.usable else replace(found, usable=usable))
