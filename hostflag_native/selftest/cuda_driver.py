@@ -21,6 +21,7 @@ _NO_DRIVER: Final = {34: "a stub library", 35: "an insufficient driver"}
 _NO_DEVICE: Final = 100
 
 STREAM_NON_BLOCKING: Final = 0x1
+EVENT_DEFAULT: Final = 0x0
 
 _P = ctypes.c_void_p
 _U32 = ctypes.c_uint32
@@ -53,9 +54,15 @@ DRIVER_FUNCTIONS: Final = (
     CFunction("cuStreamCreate", _INT, (_P, _UINT)),
     CFunction("cuStreamDestroy_v2", _INT, (_P,)),
     CFunction("cuStreamQuery", _INT, (_P,)),
+    CFunction("cuEventCreate", _INT, (_P, _UINT)),
+    CFunction("cuEventDestroy_v2", _INT, (_P,)),
+    CFunction("cuEventRecord", _INT, (_P, _P)),
+    CFunction("cuEventElapsedTime", _INT, (_P, _P, _P)),
     CFunction("cuStreamWaitValue32_v2", _INT, (_P, _DEVICE_POINTER, _U32, _UINT)),
     CFunction("cuStreamWriteValue32_v2", _INT, (_P, _DEVICE_POINTER, _U32, _UINT)),
 )
+
+# cuda.h of CUDA 12.8 maps cuEventElapsedTime to a _v2, which older drivers lack; every driver has the first one.
 
 UUID_FUNCTIONS: Final = ("cuDeviceGetUuid_v2", "cuDeviceGetUuid")
 """The newer one tells a MIG instance's own UUID; drivers before 11.4 have the older one only."""

@@ -1,15 +1,14 @@
 """The device part: each visible CUDA device parks a stream and is let go."""
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from hostflag_native.core import HostFlagCore
 from hostflag_native.layout import REPLY_CAPACITY
-from hostflag_native.probe import Distribution
 from hostflag_native.selftest.cuda_driver import CudaDriver, is_launch_blocking
+from hostflag_native.selftest.device_latency import measure_latency
 from hostflag_native.selftest.device_stream import DeviceStream
 from hostflag_native.selftest.journal import DEVICE
 from hostflag_native.selftest.rounds import (
@@ -30,14 +29,6 @@ PARKED_NS: Final = 20_000_000
 """How long a stream is watched to stay parked, in ns: a wait without effect ends within some us."""
 
 WRAP_ROUNDS: Final = 100
-
-LATENCY_BATCH: Final = 64
-"""Rounds queued at a time: a stream takes about 1,000 pending operations before queueing blocks."""
-
-LATENCY_BATCHES: Final = 20
-
-LATENCY_SECONDS: Final = 1.0
-"""Longest time of each of the two measurements, in s: a slow device is measured with fewer batches."""
 
 
 def run_device_part(
@@ -115,7 +106,7 @@ class DeviceChecks:
             ("wrap", "device-wrap", lambda: self._wrap(core, stream)),
             ("fail-ahead", "device-fail-ahead", lambda: self._fail_ahead(core, stream)),
             ("rescue", "device-rescue", lambda: self._rescue(core, stream)),
-            ("latency", "device-latency", lambda: self._latency(core, stream)),
+            ("latency", "device-latency", lambda: measure_latency(core, stream)),
         ]
         for name, fault, check in checks:
             if not checklist.run(part, name, fault, check):
@@ -181,30 +172,3 @@ class DeviceChecks:
         stream.expect_parked(1, PARKED_NS)
         core.release(1)
         stream.expect_consumed(1)
-
-    def _latency(self, core: HostFlagCore, stream: DeviceStream) -> Figures:
-        """Host store -> stream -> host: one clock sees only the sum of both ways. With 60 KiB of reply, and without."""
-        set_words(core, 0)
-        figures: Figures = {}
-        first = 1
-        for name, with_reply in (("wordsOnly", False), ("with60KiBReply", True)):
-            samples: list[int] = []
-            end = time.monotonic() + LATENCY_SECONDS
-            while len(samples) < LATENCY_BATCHES * LATENCY_BATCH and (not samples or time.monotonic() < end):
-                samples += self._time_batch(core, stream, first, with_reply=with_reply)
-                first += LATENCY_BATCH
-            figures[name] = Distribution.of(samples).as_json()
-        return figures
-
-    def _time_batch(self, core: HostFlagCore, stream: DeviceStream, first: int, *, with_reply: bool) -> list[int]:
-        """Times in ns from each release to the sight of the round's consumption; the rounds are queued beforehand."""
-        for round_number in range(first, first + LATENCY_BATCH):
-            stream.queue_round(round_number, with_reply=with_reply)
-        samples = []
-        for round_number in range(first, first + LATENCY_BATCH):
-            stream.expect_gathered(round_number)
-            released_ns = time.monotonic_ns()
-            core.release(round_number)
-            stream.expect_consumed(round_number)
-            samples.append(time.monotonic_ns() - released_ns)
-        return samples

@@ -17,10 +17,12 @@ from hostflag_native.layout import (
     OFF_RELEASED,
     PAGE_BYTES,
 )
-from hostflag_native.selftest.cuda_driver import NOT_READY, STREAM_NON_BLOCKING, SUCCESS, CudaDriver
+from hostflag_native.selftest.cuda_driver import EVENT_DEFAULT, NOT_READY, STREAM_NON_BLOCKING, SUCCESS, CudaDriver
 from hostflag_native.selftest.rounds import RESCUE_NS, STEP_NS, STEP_SECONDS, rescues, stays_parked
 from hostflag_native.selftest.shared_round import SharedRound
 from hostflag_native.selftest.verdict import CheckFailedError
+
+_EVENT_FAULT: Final = "device-latency"
 
 _POLL_SPIN_NS: Final = 1_000_000
 """How long a look at a word spins, in ns: a sound device answers within, so that latencies are not those of naps."""
@@ -86,8 +88,12 @@ class DeviceStream:
             name, argument = self._undo.pop()
             self._driver.result_of(name, argument)
 
-    def queue_round(self, round_number: int, *, with_reply: bool = True) -> None:
-        """Queues a whole round: gather, wait for the release, copy the reply through the device, consume."""
+    def queue_round(self, round_number: int, *, with_reply: bool = True, released_event: object = None) -> None:
+        """Queues a whole round: gather, wait for the release, copy the reply through the device, consume.
+
+        Args:
+            released_event: an event that the stream passes as it goes on; None: none.
+        """
         self._last_queued = round_number & _M32
         self._write(OFF_GATHERED, round_number)
         self._round.note_queued(round_number)  # before the call: one that blocks does so with the stream parked
@@ -97,11 +103,30 @@ class DeviceStream:
             round_number & _M32,
             CU_STREAM_WAIT_VALUE_GEQ,
         )
+        if released_event is not None:
+            self.record(released_event)
         if with_reply:
             size, buffer = self._reply_bytes, self._buffer_device.value
             self._driver.call("device-queue", "cuMemcpyHtoDAsync_v2", buffer, self._core.reply_host, size, self._stream)
             self._driver.call("device-queue", "cuMemcpyDtoHAsync_v2", self._reply_copy, buffer, size, self._stream)
         self._write(OFF_CONSUMED, round_number)
+
+    def make_event(self) -> object:
+        """An event that keeps the device's time; it goes with the tear-down."""
+        event = ctypes.c_void_p()
+        self._acquire(_EVENT_FAULT, "cuEventCreate", (ctypes.byref(event), EVENT_DEFAULT))
+        self._undo.append(("cuEventDestroy_v2", event))
+        return event
+
+    def record(self, event: object) -> None:
+        """Queues the event: it keeps the time at which the stream comes to it."""
+        self._driver.call(_EVENT_FAULT, "cuEventRecord", event, self._stream)
+
+    def elapsed_ns(self, start: object, end: object) -> float:
+        """The device's time from one event to another, in ns; the stream has passed both."""
+        elapsed_ms = ctypes.c_float()
+        self._driver.call(_EVENT_FAULT, "cuEventElapsedTime", ctypes.byref(elapsed_ms), start, end)
+        return elapsed_ms.value * 1e6
 
     def expect_gathered(self, round_number: int) -> None:
         """Waits until the host sees the stream's store.

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, Final
 
 _PR_GET_TIMERSLACK: Final = 30
 """Source: prctl(2), linux/prctl.h."""
+
+_DRIVER_VERSION: Final = re.compile(r"\b\d{2,}(?:\.\d+)+\b")
 
 _REPORTED_VARIABLES: Final = (
     "CUDA_LAUNCH_BLOCKING",
@@ -62,6 +65,7 @@ def describe_environment(files: CgroupFiles) -> dict[str, Any]:
     soft, hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
         "kernel": platform.release(),
+        "nvidiaDriver": nvidia_driver(files),
         "machine": platform.machine(),
         "cpusAllowed": sorted(os.sched_getaffinity(0))[:64],
         "cpusAllowedCount": len(os.sched_getaffinity(0)),
@@ -71,6 +75,16 @@ def describe_environment(files: CgroupFiles) -> dict[str, Any]:
         "timerSlackNs": timer_slack_ns(),
         "variables": {name: os.environ[name] for name in _REPORTED_VARIABLES if name in os.environ},
     }
+
+
+def nvidia_driver(files: CgroupFiles) -> str | None:
+    """The version of the loaded NVIDIA kernel module, as in 550.54.15; None without one.
+
+    The first line of its file: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build …".
+    """
+    first_line = _text(files.proc_root / "driver" / "nvidia" / "version").partition("\n")[0]
+    found = _DRIVER_VERSION.search(first_line)
+    return found.group() if found is not None else None
 
 
 def timer_slack_ns() -> int:

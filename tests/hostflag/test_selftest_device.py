@@ -80,6 +80,23 @@ def test_a_sound_device_passes_every_check(standin: str, tmp_path: Path) -> None
     ]
 
 
+def test_latency_is_measured_as_a_whole_and_each_way(standin: str) -> None:
+    (latency,) = [c for c in _device_test(standin).details["parts"]["device 0"] if c["name"] == "latency"]
+    figures = latency["figures"]
+    assert list(figures) == ["wordsOnly", "with60KiBReply", "ways"]
+    ways = figures["ways"]
+    assert ways["hostToStream"]["count"] == ways["streamToHost"]["count"] >= 64
+    assert min(way["minNs"] for way in (ways["hostToStream"], ways["streamToHost"])) >= 0
+    assert ways["uncertainNs"] < figures["wordsOnly"]["maxNs"]
+
+
+def test_a_device_without_events_has_no_figures_of_each_way_and_passes(standin: str) -> None:
+    told = _device_test(standin, "no-events")
+    (latency,) = [c for c in told.details["parts"]["device 0"] if c["name"] == "latency"]
+    assert told.exit_code == 0
+    assert latency["figures"]["ways"] == {"notMeasured": "cuEventCreate returned CUDA_ERROR_NOT_SUPPORTED (801)"}
+
+
 def test_every_device_is_tested_and_named_by_uuid_and_address(standin: str) -> None:
     told = _device_test(standin, STANDIN_DEVICES="2")
     assert told.exit_code == 0

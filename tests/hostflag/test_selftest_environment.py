@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hostflag_native.selftest.environment import CgroupFiles, cpu_limit, describe_environment, throttling
+from hostflag_native.selftest.environment import CgroupFiles, cpu_limit, describe_environment, nvidia_driver, throttling
 
 
 def _tree(base: Path, files: dict[str, str]) -> CgroupFiles:
@@ -87,6 +87,28 @@ def test_throttling_is_read_as_far_as_it_is_told(tmp_path: Path) -> None:
         },
     )
     assert throttling(files) == {"nr_periods": 7, "nr_throttled": 3, "throttled_usec": 9}
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n", "535.104.05"),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build  (b@U22-I3-A17)\n"
+            "GCC version:  gcc version 12.3.0 (Ubuntu 12.3.0-1ubuntu1~22.04)\n",
+            "570.133.20",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.65  Release Build\n", "580.65"),
+        ("nonsense\n", None),
+    ],
+    ids=["proprietary", "open", "arm", "odd"],
+)
+def test_the_drivers_own_version_is_that_of_its_kernel_module(tmp_path: Path, text: str, version: str | None) -> None:
+    assert nvidia_driver(_tree(tmp_path, {"proc/driver/nvidia/version": text})) == version
+
+
+def test_without_an_nvidia_module_there_is_no_version(tmp_path: Path) -> None:
+    assert nvidia_driver(_tree(tmp_path, {})) is None
 
 
 def test_the_description_works_on_this_machine() -> None:

@@ -83,7 +83,7 @@ static void nap_ns(int64_t ns)
 
 /* ---- memory ---- */
 
-enum { MOST_RANGES = 64 };
+enum { MOST_RANGES = 256 };
 
 static struct range {
     char *start;
@@ -135,7 +135,7 @@ static void *host_address(CUdeviceptr address)
 
 /* ---- streams ---- */
 
-enum kind { WRITE, WAIT, COPY };
+enum kind { WRITE, WAIT, COPY, RECORD };
 
 struct operation {
     enum kind kind;
@@ -156,6 +156,13 @@ struct stream {
     _Atomic CUresult error;
     bool is_ending;
 };
+
+/* A device keeps a time of its own: the host's, a day off. */
+struct event {
+    _Atomic int64_t passed_ns;
+};
+
+#define DEVICE_CLOCK_NS (INT64_C(86400) * 1000 * NS_PER_MS)
 
 static bool is_reached(uint32_t seen, uint32_t value)
 {
@@ -196,6 +203,9 @@ static void perform(struct stream *stream, const struct operation *operation)
         break;
     case COPY:
         memcpy(operation->target, operation->source, operation->size);
+        break;
+    case RECORD:
+        atomic_store(&((struct event *)operation->target)->passed_ns, now_ns() + DEVICE_CLOCK_NS);
         break;
     }
 }
@@ -481,6 +491,36 @@ static CUresult memory_operation(struct stream *stream, enum kind kind, CUdevice
     if (flags != 0)
         return NOT_SUPPORTED;
     return enqueue(stream, (struct operation){kind, host_address(address), NULL, sizeof value, value});
+}
+
+CUresult cuEventCreate(struct event **event, unsigned flags)
+{
+    if (has_fault("no-events"))
+        return NOT_SUPPORTED;
+    *event = calloc(1, sizeof **event);
+    add_range(*event, sizeof **event, false);
+    return flags == 0 ? SUCCESS : INVALID_VALUE;
+}
+
+CUresult cuEventDestroy_v2(struct event *event)
+{
+    if (!remove_range(event))
+        return INVALID_VALUE;
+    free(event);
+    return SUCCESS;
+}
+
+CUresult cuEventRecord(struct event *event, struct stream *stream)
+{
+    atomic_store(&event->passed_ns, 0);
+    return enqueue(stream, (struct operation){RECORD, event, NULL, sizeof *event, 0});
+}
+
+CUresult cuEventElapsedTime(float *elapsed_ms, struct event *start, struct event *end)
+{
+    int64_t start_ns = atomic_load(&start->passed_ns), end_ns = atomic_load(&end->passed_ns);
+    *elapsed_ms = (float)(end_ns - start_ns) / (float)NS_PER_MS;
+    return start_ns != 0 && end_ns != 0 ? SUCCESS : NOT_READY;
 }
 
 #ifdef V1_ONLY
