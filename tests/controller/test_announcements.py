@@ -1,5 +1,7 @@
 """Which Events pods get, and that their names depend on nothing but what they say."""
 
+from dataclasses import replace
+
 import pytest
 
 from cpuplan.controller.announcements import (
@@ -79,6 +81,27 @@ def test_a_change_says_what_changed() -> None:
         "plan changed (NotPinned; status Pinned → NotPinned; engine's reason pinned → would-pin-all; "
         "engine's step CPUs 4,36 → none; engine's result CPU 31 → none): too small",
     )
+
+
+def with_shortage() -> Json:
+    """A pod whose CPU limit is too small for its worker, with the annotations that an agent writes."""
+    plan = pod_plan("a")
+    ((name, engine),) = plan.containers
+    short = replace(plan, containers=((name, replace(engine, shortage="1 usable CPU cannot serve 1 worker")),))
+    return pod("a", plan=short)
+
+
+def test_a_quota_too_small_for_the_workers_is_a_warning_that_is_said_with_the_plan() -> None:
+    announcement = announced(with_shortage())
+    assert (announcement.reason, announcement.is_warning) == ("PlanMade", True)
+    assert announcement.text == "plan made (Pinned): one core per worker; 1 usable CPU cannot serve 1 worker"
+
+
+def test_a_quota_that_becomes_too_small_is_an_event_of_its_own() -> None:
+    announcement = changed(planned("a"), with_shortage())
+    assert (announcement.reason, announcement.is_warning) == ("PlanChanged", True)
+    assert "engine's CPU shortage none → yes" in announcement.text
+    assert announcement.event_name != announced(planned("a")).event_name
 
 
 def test_the_first_plan_after_the_devices_came_is_made_not_changed() -> None:

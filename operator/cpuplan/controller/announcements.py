@@ -9,7 +9,7 @@ from ..model import reasons
 from ..model.podplan import Status
 from .findings import Finding
 from .observed import ObservedPod
-from .planfacts import PlanFacts, differences, facts_of, is_waiting
+from .planfacts import PlanFacts, differences, facts_of, has_shortage, is_waiting
 
 COMPONENT = "cpuplan-operator"
 """The Events' source, as `kubectl describe pod` shows it."""
@@ -75,7 +75,7 @@ def plan_announcement(pod: ObservedPod, before: PlanFacts | None = None) -> Anno
         pod=pod.name,
         uid=pod.uid,
         reason=reason,
-        is_warning=pod.status == Status.ERROR,
+        is_warning=pod.status == Status.ERROR or has_shortage(facts),
         key="\0".join(f"{name} {value}" for name, value in facts),
         text=f"{lead}: {pod.why}" if pod.why else lead,
         is_change=before is not None,

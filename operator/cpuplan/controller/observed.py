@@ -37,6 +37,10 @@ class PlanSeen:
     facts: tuple[tuple[str, str], ...]
 
 
+SHORTAGE = "'s CPU shortage"
+"""How the name of the fact ends that a container's CPU limit is too small for its workers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The self-test's verdict on this pod: `pass`, `fail`, `stuck`, …, and its fault code (empty for none)."""
@@ -173,6 +177,8 @@ def _facts(name: str, plan: ContainerPlan) -> Iterator[tuple[str, str]]:
     yield f"{name}'s step CPUs", ";".join(format_cpu_list(worker.cpus) for worker in plan.workers if worker.cpus)
     yield f"{name}'s result CPU", "" if plan.result is None else str(plan.result)
     yield f"{name}'s usable CPUs", str(plan.usable)
+    if plan.shortage:
+        yield f"{name}{SHORTAGE}", "yes"
 
 
 def _verdict(text: str | None, uid: str) -> Verdict | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from ..model import reasons
 from ..model.errors import CpuPlanError
 from ..model.podplan import PodPlan, Status
-from .observed import ObservedPod, PlanSeen, plan_seen
+from .observed import SHORTAGE, ObservedPod, PlanSeen, plan_seen
 
 PlanFacts = tuple[tuple[str, str], ...]
 """Names and values, in the plan's order: status, and of each container what it pins and may use, and the reason.
@@ -47,6 +47,11 @@ def _facts(status: str, plan: PlanSeen | None, why: str) -> PlanFacts:
 def is_waiting(facts: PlanFacts) -> bool:
     """Whether the plan only said that devices are awaited."""
     return any(value == reasons.WAITING_FOR_DEVICES for _, value in facts)
+
+
+def has_shortage(facts: PlanFacts) -> bool:
+    """Whether a container's CPU limit is too small for its workers."""
+    return any(name.endswith(SHORTAGE) for name, _ in facts)
 
 
 def differences(before: PlanFacts, now: PlanFacts) -> str:
