@@ -16,7 +16,7 @@ from cpuplan.host.override import read_override
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import read_topology
 from cpuplan.kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, annotations_of
-from cpuplan.model.podplan import PodPlan
+from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
 from cpuplan.planning.override import override_topology
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf
@@ -113,6 +113,18 @@ def test_the_tree_of_another_machine_is_said_to_be_one(
         "the tree has no device 0000:1b:00.0, 0000:9d:00.0, which the plan is for: it seems to be another machine's"
     )
     assert "warning" not in cpuplan("explain", "-f", pod_file, "--sysfs-root", server.sys).facts
+
+
+def test_cpus_that_the_plan_withholds_are_named_with_why(cpuplan: Command, volume: PodVolume, plan: PodPlan) -> None:
+    ((name, engine),) = plan.containers
+    withheld = tuple(Withheld(why, frozenset({number})) for number, why in enumerate(WithheldFor))
+    volume.publish_plan(plan)
+    assert "withheld" not in cpuplan("explain", "--plan-dir", volume.folder).output
+
+    volume.publish_plan(replace(plan, containers=((name, replace(engine, withheld=withheld)),)))
+
+    words = [line.split(maxsplit=1) for line in cpuplan("explain", "--plan-dir", volume.folder).output.splitlines()]
+    assert ["withheld", "0 (offline), 1 (isolated), 2 (reserved)"] in words
 
 
 def test_a_pod_on_standard_input_is_explained(cpuplan: Command, plan: PodPlan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ def container_blocks(title: str, plan: ContainerPlan, reasons: Reasons) -> list[
         ("status", f"{plan.status} ({plan.reason})"),
         ("why", plan.why),
         ("mask", f"{format_cpu_list(plan.mask) or 'unknown'} ({len(plan.mask)} CPUs)"),
+        *([("withheld", ", ".join(map(str, plan.withheld)))] if plan.withheld else []),
         ("quota", "none" if plan.quota is None else counted(plan.quota, "CPU")),
         ("usable", f"{counted(plan.usable, 'CPU')} at once"),
         ("pinned", format_cpu_list(plan.pinned) or "none"),
