@@ -52,7 +52,7 @@ def slow_tests(standin: str, stuck_log: Path) -> Iterator[dict[str, "subprocess.
     yield started
     for process in started.values():
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def _device_test(standin: str, faults: str = "", **environment: str) -> Told:

@@ -36,7 +36,7 @@ def hanging(standin: str) -> Iterator[dict[str, "subprocess.Popen[str]"]]:
     yield started
     for process in started.values():
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
