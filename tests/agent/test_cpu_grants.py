@@ -10,7 +10,8 @@ import pytest
 from cpuplan.agent.masks import NodeCpus
 from cpuplan.host.root import HostRoot
 from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
-from cpuplan.model.podplan import ContainerPlan, Withheld, WithheldFor
+from cpuplan.model.podplan import ContainerPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 from tests.agent.node import MakeNode, TestNode
 
 FIRST, SECOND = "0000:1b:00.0", "0000:43:00.0"

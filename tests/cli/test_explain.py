@@ -16,7 +16,8 @@ from cpuplan.host.override import read_override
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import read_topology
 from cpuplan.kube.annotations import MANAGED_LABEL, MANAGED_VALUE, SETTING, annotations_of
-from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
+from cpuplan.model.podplan import PodPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 from cpuplan.planning.override import override_topology
 from tests.cli.answers import Answer
 from tests.conftest import TreeOf

@@ -14,7 +14,8 @@ from cpuplan.host.affinity import process_mask
 from cpuplan.host.root import HostRoot
 from cpuplan.model import reasons
 from cpuplan.model.cpulist import parse_cpu_list
-from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
+from cpuplan.model.podplan import PodPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 from tests.cli.answers import Answer
 from tests.inprocess.threads import waiting_thread
 from tests.machines import write_machine

@@ -14,7 +14,8 @@ import pytest
 
 from cpuplan.model import reasons
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import PodPlan, Withheld, WithheldFor
+from cpuplan.model.podplan import PodPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 from cpuplan.planning import confidence
 from tests.conftest import TreeOf
 from tests.machines import machine_names

@@ -20,7 +20,8 @@ from cpuplan.kube.annotations import (
 )
 from cpuplan.model.cpulist import parse_cpu_list
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import ContainerPlan, PodPlan, Withheld, WithheldFor, WorkerPlan
+from cpuplan.model.podplan import ContainerPlan, PodPlan, WorkerPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 from tests.model.test_podplan import POD_PLANS
 
 MASK = parse_cpu_list("0-223")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cpuplan.model import reasons
 from cpuplan.model.errors import CpuPlanError
-from cpuplan.model.podplan import ContainerPlan, PodPlan, Status, Withheld, WithheldFor, WorkerPlan
+from cpuplan.model.podplan import ContainerPlan, PodPlan, Status, WorkerPlan
+from cpuplan.model.withheld import Withheld, WithheldFor
 
 CPUS = st.frozensets(st.integers(0, 300), max_size=12)
 WORKERS = st.builds(

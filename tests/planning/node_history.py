@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from cpuplan.model.podplan import ContainerPlan, Withheld, WithheldFor
+from cpuplan.model.podplan import ContainerPlan
 from cpuplan.model.reasons import WAITING_FOR_DEVICES
 from cpuplan.model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from cpuplan.model.topology import GpuPlacement, HostTopology, NumaNode, PciFunction
+from cpuplan.model.withheld import Withheld, WithheldFor
 from cpuplan.planning.ledger import Key, NodeRules, plan_node
 from cpuplan.planning.override import override_topology
 from cpuplan.planning.plannable import plannable_cpus

@@ -8,9 +8,10 @@ import pytest
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import read_topology
 from cpuplan.model.cpulist import format_cpu_list, parse_cpu_list
-from cpuplan.model.podplan import ContainerPlan, Status, Withheld, WithheldFor
+from cpuplan.model.podplan import ContainerPlan, Status
 from cpuplan.model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from cpuplan.model.topology import GpuPlacement, HostTopology
+from cpuplan.model.withheld import Withheld, WithheldFor
 from cpuplan.planning.ledger import ASK_AGAIN, Key, NodeRules, plan_node
 from cpuplan.planning.override import override_topology
 

@@ -92,8 +92,6 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     devices = PodDevices(
         pod, planned.containers, assignments=node.assignments, resources=node.resources, sources=sources
     )
-    requests: list[DeploymentRequest] = []
-    grounds: dict[str, Ground] = {}
     memory = published if is_memory else None
     plans = {} if memory is None else dict(memory.containers)
     finds = {
@@ -101,42 +99,56 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
         for container in planned.containers
         if not container.has_ended
     }
-    for container in with_devices(planned, finds, None if memory is None else plans, node.resources):
-        if container.has_ended:
-            requests.append(_ended(pod, container))
-            continue
-        previous = plans.get(container.name)
-        found = finds[container.name]
-        workers, refusal = _judge(pod, found, planned.refusal)
-        cgroup = sources.cgroup(pod, container) if container.is_running else None
-        grant = cpu_grant(
-            pod, container, node=node.cpus, assignment=devices.assignment, cgroup=cgroup, previous=previous
-        )
-        if refusal is None and grant.is_withheld:
-            refusal = _withheld_refusal(setting_of(pod.annotations), grant)
-        grounds[container.name] = Ground(found, grant)
-        requests.append(
-            DeploymentRequest(
-                pod=_reference(pod),
-                container=container.name,
-                position=pod.containers.index(container),
-                setting=setting_of(pod.annotations),
-                workers=workers,
-                devices=tuple(device.device_id for device in found.devices if device.device_id is not None),
-                mask=grant.mask,
-                quota=grant.quota,
-                refusal=refusal,
-                previous=previous,
-                withheld=grant.withheld,
+    grounds: dict[str, Ground] = {}
+    chosen = with_devices(planned, finds, None if memory is None else plans, node.resources)
+    for container in chosen:
+        if not container.has_ended:
+            cgroup = sources.cgroup(pod, container) if container.is_running else None
+            grant = cpu_grant(
+                pod,
+                container,
+                node=node.cpus,
+                assignment=devices.assignment,
+                cgroup=cgroup,
+                previous=plans.get(container.name),
             )
-        )
+            grounds[container.name] = Ground(finds[container.name], grant)
+    requests = tuple(
+        _request(pod, container, grounds[container.name], plans.get(container.name), planned.refusal)
+        if container.name in grounds
+        else _ended(pod, container)
+        for container in chosen
+    )
     return PodRequests(
         pod=pod,
-        requests=tuple(requests),
+        requests=requests,
         published=published,
         awaits_devices=any(map(_awaits_devices, requests)),
         may_improve=any(device.may_change for ground in grounds.values() for device in ground.found.unplaced),
         grounds=grounds,
+    )
+
+
+def _request(
+    pod: Pod, container: Container, ground: Ground, previous: ContainerPlan | None, choice: Refusal | None
+) -> DeploymentRequest:
+    """What a container that has not ended asks, and what speaks against it."""
+    found, grant, setting = ground.found, ground.grant, setting_of(pod.annotations)
+    workers, refusal = _judge(pod, found, choice)
+    if refusal is None and grant.is_withheld:
+        refusal = _withheld_refusal(setting, grant)
+    return DeploymentRequest(
+        pod=_reference(pod),
+        container=container.name,
+        position=pod.containers.index(container),
+        setting=setting,
+        workers=workers,
+        devices=tuple(device.device_id for device in found.devices if device.device_id is not None),
+        mask=grant.mask,
+        quota=grant.quota,
+        refusal=refusal,
+        previous=previous,
+        withheld=grant.withheld,
     )
 
 

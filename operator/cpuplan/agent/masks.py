@@ -20,7 +20,8 @@ from enum import Enum
 
 from ..host.podcgroups import ContainerCgroup
 from ..kube.pods import Container, Pod
-from ..model.podplan import ContainerPlan, Withheld, WithheldFor
+from ..model.podplan import ContainerPlan
+from ..model.withheld import Withheld, WithheldFor
 from ..planning.plannable import plannable_cpus
 from .podresources import PodAssignment
 

@@ -72,13 +72,8 @@ def assemble(
     metrics = AgentMetrics()
     kubelet = PodResourcesClient(settings.podresources_socket)
     resources = DeviceResources(settings.device_resources)
-    claims = ClaimReader(
-        client,
-        settings.node_name,
-        resources=resources,
-        drivers=settings.device_drivers,
-        monotonic=monotonic,
-    )
+    drivers = settings.device_drivers
+    claims = ClaimReader(client, settings.node_name, resources=resources, drivers=drivers, monotonic=monotonic)
     facts = _facts(settings, claims, metrics)
     agents: list[NodeAgent] = []
 

@@ -17,6 +17,7 @@ from . import reasons
 from .cpulist import format_cpu_list, parse_cpu_list
 from .errors import CpuPlanError
 from .plan import CpuPlan, PoolSizes, StepCpus, size_pools
+from .withheld import Withheld
 
 POD_PLAN_VERSION = 1
 """Version of the JSON form; raised when a reader of the old form would misunderstand the new."""
@@ -45,27 +46,6 @@ class WorkerPlan:
     uuid: str | None
     cpus: frozenset[int]
     why: str
-
-
-class WithheldFor(StrEnum):
-    """Why a plan does without CPUs on which the container may run."""
-
-    OFFLINE = "offline"
-    ISOLATED = "isolated"
-    """The kernel keeps them from its scheduler (`isolcpus`)."""
-    RESERVED = "reserved"
-    """The administrator keeps them from plans (`agent.reservedCpus`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withheld:
-    """CPUs of a container's cpuset that no plan uses, and why: a word of WithheldFor, or of a later version."""
-
-    why: str
-    cpus: frozenset[int]
-
-    def __str__(self) -> str:
-        return f"{format_cpu_list(self.cpus)} ({self.why})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .podplan import ContainerPlan, Withheld
+from .podplan import ContainerPlan
+from .withheld import Withheld
 
 
 @dataclass(frozen=True, slots=True)
