@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from cpuplan.cli.main import main
-from cpuplan.host.cgroup import cgroup_cpu_quota
 from cpuplan.host.identity import read_boot_id
 from cpuplan.host.root import HostRoot
 from cpuplan.host.sysfs import THIS_HOST
@@ -25,9 +24,10 @@ from tests.conftest import TreeOf
 from tests.podvolume import PodVolume, plan_of_pod
 
 SERVER = "h100-server"
-PLANNED_CPUS = 24
 LIMIT_SECONDS = 60
 REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCES = f"{REPOSITORY / 'operator'}:{REPOSITORY}"
+"""PYTHONPATH of the command."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def cpuplan_process() -> Callable[..., Answer]:
     def call(*words: object, **variables: str) -> Answer:
         done = subprocess.run(
             [sys.executable, "-m", "cpuplan", *map(str, words)],
-            env=os.environ | {"PYTHONPATH": f"{REPOSITORY / 'operator'}:{REPOSITORY}"} | variables,
+            env=os.environ | {"PYTHONPATH": SOURCES} | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -82,9 +82,24 @@ def volume(tmp_path: Path) -> PodVolume:
     return PodVolume(tmp_path / "cpuplan")
 
 
+@pytest.fixture(autouse=True)
+def no_limit_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan counts on no more than this process's own limit: the container that runs the tests may have one."""
+    monkeypatch.setattr("cpuplan.inprocess.published.visible_quota", lambda _: None)
+
+
+@pytest.fixture
+def unlimited(tmp_path: Path) -> dict[str, str]:
+    """Variables for `cpuplan_process` that do the same in a process of its own."""
+    folder = tmp_path / "unlimited"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import cpuplan.inprocess.published\ncpuplan.inprocess.published.visible_quota = lambda _: None\n"
+    )
+    return {"PYTHONPATH": f"{folder}:{SOURCES}"}
+
+
 @pytest.fixture
 def plan_here(server: HostRoot) -> PodPlan:
     """The plan of a pod with two H100 and a quota of 24 CPUs, valid for the boot of the machine that runs the tests."""
-    if (cgroup_cpu_quota() or PLANNED_CPUS) < PLANNED_CPUS:
-        pytest.skip(f"needs a CPU limit of at least {PLANNED_CPUS}: run the tests in a container without a smaller one")
-    return replace(plan_of_pod(SERVER, server, gpus=(0, 4), quota=float(PLANNED_CPUS)), boot_id=read_boot_id(THIS_HOST))
+    return replace(plan_of_pod(SERVER, server, gpus=(0, 4), quota=24.0), boot_id=read_boot_id(THIS_HOST))

@@ -27,11 +27,20 @@ Command = Callable[..., Answer]
 PRINT_THREADS = ["--", "sh", "-c", "echo $OMP_NUM_THREADS $GOMAXPROCS"]
 
 
-def test_pools_are_sized_to_the_published_plan(cpuplan_process: Command, volume: PodVolume, plan_here: PodPlan) -> None:
+@pytest.fixture
+def plan_folder(volume: PodVolume, plan_here: PodPlan) -> Path:
+    """A volume with the plan of two H100."""
+    volume.publish_plan(plan_here)
+    return volume.folder
+
+
+def test_pools_are_sized_to_the_published_plan(
+    cpuplan_process: Command, volume: PodVolume, plan_here: PodPlan, unlimited: dict[str, str]
+) -> None:
     """24 usable CPUs, 5 pinned, two workers: 9 threads each."""
     volume.publish_plan(plan_here)
 
-    answer = cpuplan_process("run", "--plan-dir", volume.folder, *PRINT_THREADS)
+    answer = cpuplan_process("run", "--plan-dir", volume.folder, *PRINT_THREADS, **unlimited)
 
     assert (answer.exit_code, answer.output) == (0, "9 9\n")
     assert answer.sentence == (
@@ -54,11 +63,9 @@ def test_what_the_user_has_set_stays(cpuplan_process: Command, tmp_path: Path) -
 
 @pytest.mark.parametrize(("words", "threads"), [(["--processes", "4"], "4"), (["--threads", "7"], "7")])
 def test_the_size_can_be_chosen(
-    cpuplan_process: Command, volume: PodVolume, plan_here: PodPlan, words: list[str], threads: str
+    cpuplan_process: Command, plan_folder: Path, unlimited: dict[str, str], words: list[str], threads: str
 ) -> None:
-    volume.publish_plan(plan_here)
-
-    answer = cpuplan_process("run", *words, "--plan-dir", volume.folder, *PRINT_THREADS)
+    answer = cpuplan_process("run", *words, "--plan-dir", plan_folder, *PRINT_THREADS, **unlimited)
 
     assert answer.output == f"{threads} {threads}\n"
 
