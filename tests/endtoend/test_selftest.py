@@ -228,6 +228,39 @@ def test_the_device_part_runs_in_the_planned_container_on_request(stage: Stage) 
     assert "self-test: untested " in stage.cluster.kubectl(*logs)
 
 
+def test_a_required_test_that_keeps_the_command_from_starting_is_told_wherever_one_looks(
+    stage: Stage, driver_volume: dict[str, Any]
+) -> None:
+    engine = {
+        "name": "engine",
+        "image": stage.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["cpuplan", "run", "--selftest=required", "--", "sleep", "infinity"],
+        "env": [{"name": "LD_LIBRARY_PATH", "value": DRIVER_FOLDER}, {"name": FAULTS, "value": "stuck"}],
+        "volumeMounts": [{"name": DRIVER, "mountPath": DRIVER_FOLDER}],
+        "resources": {"limits": {fakegpus.RESOURCE: "1"}},
+    }
+    make_pod(stage, None, spec={"containers": [engine], "restartPolicy": "Never", **driver_volume})
+    end = until(
+        lambda: stage.pod("llm")["status"].get("containerStatuses", [{}])[0].get("state", {}).get("terminated"),
+        "the engine's container has ended",
+    )
+    assert end["exitCode"] == 3
+    assert end["message"].startswith("stuck device-stuck: device 0 at ")
+    until(lambda: verdict(stage)["verdict"] == "stuck", "the annotation tells it")
+    (device,) = verdict(stage)["deviceUUIDs"]
+    assert device.startswith("GPU-")
+    until(lambda: EVENT in event_reasons(stage), "an Event tells it")
+
+
+def test_an_init_container_that_crashes_is_told_as_such(stage: Stage, set_variables: SetVariables) -> None:
+    set_variables({"PYTHONHOME": "/nowhere"})
+    make_pod(stage, "report")
+    found = verdict(stage)
+    assert (found["verdict"], found["fault"]) == ("fail", "init-crashed")
+    until(lambda: EVENT in event_reasons(stage), "an Event tells it")
+
+
 def event_reasons(stage: Stage) -> set[str]:
     """The reasons of the Events about the pod."""
     found = stage.cluster.get("events", "-n", stage.namespace, "--field-selector=involvedObject.name=llm")["items"]
