@@ -250,8 +250,9 @@ def _as_node_reason(error: CpuPlanError, request: DeploymentRequest) -> tuple[st
 
 def _with_shortage(plan: ContainerPlan) -> ContainerPlan:
     """The plan with the sentence that its quota is too small for its workers, where it is; `off` asks for no advice."""
-    shortage = "" if plan.reason == reasons.OFF else budget_of(plan.as_cpu_plan(), len(plan.workers)).shortage
-    return replace(plan, shortage=shortage or "")
+    is_asked = plan.reason != reasons.OFF and plan.workers
+    shortage = budget_of(plan.as_cpu_plan(), len(plan.workers)).shortage if is_asked else None
+    return plan if plan.shortage == (shortage or "") else replace(plan, shortage=shortage or "")
 
 
 def _pool_cpus(plan: ContainerPlan, held: frozenset[int]) -> frozenset[int]:
