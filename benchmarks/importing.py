@@ -18,7 +18,7 @@ def figures() -> list[Figure]:
     names = _run_ms("from cpuplan import *")
     return [
         Figure("import cpuplan, beyond the interpreter", bare - nothing, "ms", 30),
-        Figure("import cpuplan and all its names, beyond the interpreter", names - nothing, "ms", 30),
+        Figure("import cpuplan and all its names, beyond the interpreter", names - nothing, "ms"),
     ]
 
 

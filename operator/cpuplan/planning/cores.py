@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from ..model.topology import Core, HostGpu, normalise_address
 
@@ -28,7 +28,13 @@ def core_of(cpu: int, cpus: frozenset[int], siblings: Siblings) -> Core:
     together = siblings(cpu)
     if cpu not in together:
         together |= {cpu}
-    return tuple(sorted(together & cpus))
+    return _in_order(together if together <= cpus else together & cpus)
+
+
+@lru_cache(maxsize=8192)
+def _in_order(cpus: frozenset[int]) -> Core:
+    """The CPUs ascending; remembered, since a host's cores come again with every mask."""
+    return tuple(sorted(cpus))
 
 
 def has_taken(core: Core, taken: Iterable[int]) -> bool:
