@@ -102,7 +102,7 @@ class HostFlagCore(HostPage):
         wait = self.lib.dsv41_hf_wait_geq
         spin_ns = self.spin_ns
         while True:
-            slice_ns = min(_SLICE_NS, left_ns)
+            slice_ns = left_ns if left_ns < _SLICE_NS else _SLICE_NS  # noqa: FURB136  min() takes thrice as long
             nap_ns = self.nap_ns if self._idle_ns < _IDLE_AFTER_NS else self._idle_nap_ns()
             if wait(self.gathered_host, round_number, slice_ns, spin_ns, nap_ns) == 0:
                 self._idle_ns = 0
@@ -129,8 +129,7 @@ class HostFlagCore(HostPage):
             StreamSyncError: closed, or inherited through fork.
         """
         self._check_may_store()
-        if not _is_plain_array(src):
-            raise ValueError("the reply is not a C-contiguous numpy array of plain values; use numpy.ascontiguousarray")
+        address = _address_of(src)
         size = src.nbytes
         if size > REPLY_CAPACITY:
             raise ValueError(f"the reply has {size} bytes, the page holds {REPLY_CAPACITY}")
@@ -140,7 +139,7 @@ class HostFlagCore(HostPage):
                 self.released_host,
                 operator.index(value) & _M32,
                 self.reply_host,
-                _address_of(src),
+                address,
                 size,
             )
         )
@@ -409,18 +408,22 @@ def _nothing_to_undo() -> None:
     """The undo of a watch that was over before it began."""
 
 
-def _is_plain_array(src: "npt.NDArray[Any]") -> bool:
-    """True for a C-contiguous numpy array without objects. Whoever has one has imported numpy: we need not."""
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(src, numpy.ndarray) and src.flags.c_contiguous and not src.dtype.hasobject
+def _address_of(src: Any) -> int:
+    """Where the bytes of a C-contiguous numpy array without objects start.
 
+    The buffer tells it in a third of the time that numpy's dict takes, and is had of contiguous arrays alone.
 
-def _address_of(array: Any) -> int:
-    """Where a contiguous array's bytes start; the buffer tells it in a third of the time that numpy's dict takes."""
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array))
-    except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that has no buffer: a date
-        return int(array.__array_interface__["data"][0])
+    Raises:
+        ValueError: src is no such array.
+    """
+    numpy = sys.modules.get("numpy")  # whoever has an array has imported it: we need not
+    if numpy is not None and isinstance(src, numpy.ndarray) and not src.dtype.hasobject:
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(src))
+        except (TypeError, ValueError, BufferError):  # read-only, empty, or of a type that has no buffer: a date
+            if src.flags.c_contiguous:
+                return int(src.__array_interface__["data"][0])
+    raise ValueError("the reply is not a C-contiguous numpy array of plain values; use numpy.ascontiguousarray")
 
 
 def _checked_reply_bytes(reply_bytes: int) -> int:

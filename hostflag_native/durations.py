@@ -12,9 +12,9 @@ def as_ns(value: float, units_per_second: int) -> int:
     Raises:
         ValueError: not a number.
     """
+    ns = value * (1_000_000_000 // units_per_second)
+    if 0 <= ns < INT64_MAX:
+        return int(ns)
     if math.isnan(value):
         raise ValueError("a duration is NaN, expected a number of seconds, milliseconds or microseconds")
-    if value < 0:
-        return -1
-    ns = value * (1_000_000_000 // units_per_second)
-    return INT64_MAX if ns >= INT64_MAX else int(ns)
+    return -1 if value < 0 else INT64_MAX
