@@ -60,12 +60,12 @@ class Lateness:
     """How long after gathering plus deadline a round that nobody answered was failed.
 
     The definition of the watchdog's own lateness starts when it first saw the round: own_max_ns is that. What the
-    stream sees, and what since_gathered tells, is up to one poll more. of_sleep is the limit: how late a plain sleep
-    of the same length ends on the same CPU, taken in turns with the rounds.
+    stream sees, and what since_gathered tells, is up to one poll more. of_naps is the limit: how late a thread that only
+    naps for a poll at a time sees that as much time is over, on the same CPU, in turns with the rounds.
     """
 
     since_gathered: Distribution
-    of_sleep: Distribution
+    of_naps: Distribution
     own_max_ns: float
     deadline_ns: int
     poll_ns: int
@@ -122,18 +122,18 @@ def measure_lateness(core: HostFlagCore, cpus: Cpus, rounds: int) -> Lateness:
     attach = partial(core.attach, REPLY_BYTES, FAIL_STATUS, DEADLINE_NS / 1e6, POLL_NS / 1000)
     PinnedThread(cpus[1], attach).result()  # the watchdog inherits its CPU
     try:
-        late, slept = PinnedThread(cpus[0], lambda: _late_rounds(core, cpus, rounds)).result()
+        late, napped = PinnedThread(cpus[0], lambda: _late_rounds(core, cpus, rounds)).result()
         own_max_ns = core.watchdog_stats()["max_late_ms"] * 1e6
     finally:
         core.stop_watchdog()
-    return Lateness(Distribution.of(late), Distribution.of(slept), own_max_ns, DEADLINE_NS, POLL_NS)
+    return Lateness(Distribution.of(late), Distribution.of(napped), own_max_ns, DEADLINE_NS, POLL_NS)
 
 
 def _late_rounds(core: HostFlagCore, cpus: Cpus, rounds: int) -> tuple[list[int], list[int]]:
     set_timer_slack()
-    wait = core.lib.dsv41_hf_wait_geq
+    wait, nap = core.lib.dsv41_hf_wait_geq, load_probe().hf_probe_naps
     late: list[int] = []
-    slept: list[int] = []
+    napped: list[int] = []
     for value in range(1, rounds + 1):
         gathered_ns = time.monotonic_ns()
         core.lib.dsv41_hf_store(core.gathered_host, value)
@@ -145,10 +145,10 @@ def _late_rounds(core: HostFlagCore, cpus: Cpus, rounds: int) -> tuple[list[int]
         os.sched_setaffinity(0, {cpus[1]})
         asked_ns = DEADLINE_NS + value * PHASE_STEP_NS % POLL_NS
         start_ns = time.monotonic_ns()
-        time.sleep(asked_ns / 1e9)
-        slept.append(time.monotonic_ns() - start_ns - asked_ns)
+        nap(asked_ns, POLL_NS)
+        napped.append(time.monotonic_ns() - start_ns - asked_ns)
         os.sched_setaffinity(0, {cpus[0]})
-    return late, slept
+    return late, napped
 
 
 def measure_waiting(core: HostFlagCore, lib_path: str, cpu: int, seconds: float) -> list[WaitingCost]:

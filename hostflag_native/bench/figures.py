@@ -88,7 +88,7 @@ class Figures:
                 "deadlineNs": self.lateness.deadline_ns,
                 "pollNs": self.lateness.poll_ns,
                 "sinceGathered": self.lateness.since_gathered.as_json(),
-                "ofSleep": self.lateness.of_sleep.as_json(),
+                "ofNaps": self.lateness.of_naps.as_json(),
                 "ownMaxNs": round(self.lateness.own_max_ns),
             },
             "waitingCpuShare": {str(cost.way): round(cost.cpu_share, 5) for cost in self.waiting},

@@ -28,7 +28,7 @@ from hostflag_native.timer_slack import set_timer_slack
 DEFAULT_ROUNDS: Final = 100_000
 
 LATENESS_SHARE: Final = 0.02
-"""Rounds of the watchdog's lateness per round asked for: each takes about 4 ms with the sleep beside it."""
+"""Rounds of the watchdog's lateness per round asked for: each takes about 4 ms with the naps beside it."""
 
 WAITING_SECONDS_PER_ROUND: Final = 1e-5
 """How long each way to wait is watched, in s per round asked for; at most a second."""

@@ -53,8 +53,8 @@ def _costs(figures: Figures) -> Iterator[str]:
     yield f"{'idle wait, stream to proxy in Python':{_NAME_WIDTH}}" + _cells(_times(figures.idle_wakes))
     name = f"watchdog after {late.deadline_ns / 1e6:g} ms (poll {late.poll_ns / 1e3:g} us)"
     yield f"{name:{_NAME_WIDTH}}" + _cells(_times(late.since_gathered))
-    sleep_name = f"a sleep of {late.deadline_ns / 1e6:g} ms (the limit)"
-    yield f"{sleep_name:{_NAME_WIDTH}}" + _cells(_times(late.of_sleep))
+    nap_name = f"naps of {late.poll_ns / 1e3:g} us for {late.deadline_ns / 1e6:g} ms (the limit)"
+    yield f"{nap_name:{_NAME_WIDTH}}" + _cells(_times(late.of_naps))
     yield f"{'watchdog since it saw the round':{_NAME_WIDTH}}" + _cells(("", "", "", "", "", _us(late.own_max_ns)))
     yield ""
     yield f"{'waiting for nothing':{_NAME_WIDTH}}" + _cells(("CPU",))
