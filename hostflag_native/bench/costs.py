@@ -60,8 +60,8 @@ class Lateness:
     """How long after gathering plus deadline a round that nobody answered was failed.
 
     The definition of the watchdog's own lateness starts when it first saw the round: own_max_ns is that. What the
-    stream sees, and what since_gathered tells, is up to one poll more. of_naps is the limit: how late a thread that only
-    naps for a poll at a time sees that as much time is over, on the same CPU, in turns with the rounds.
+    stream sees, and what since_gathered tells, is up to one poll more. of_naps is the limit: how late a thread that
+    only naps for a poll at a time sees that as much time is over, on the same CPU, in turns with the rounds.
     """
 
     since_gathered: Distribution
