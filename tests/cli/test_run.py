@@ -19,7 +19,7 @@ from cpuplan.model.cpulist import format_cpu_list
 from cpuplan.model.podplan import PodPlan
 from tests.cli import fakeselftest
 from tests.cli.answers import Answer
-from tests.cli.conftest import LIMIT_SECONDS, REPOSITORY
+from tests.cli.conftest import LIMIT_SECONDS, REPOSITORY, SOURCES
 from tests.podvolume import POD_UID, PodVolume
 from tests.waiting import until
 
@@ -235,22 +235,23 @@ def test_a_test_that_keeps_the_command_from_starting_is_told_to_kubernetes(
     assert [(each["podUID"], each["deviceUUIDs"]) for each in told[:1]] == [(POD_UID, ["GPU-1"])] * is_told
 
 
-@pytest.mark.parametrize("words", [["--selftest"], ["--wait-seconds", "600"]], ids=["self-test", "wait for the plan"])
-def test_what_precedes_the_command_hears_sigterm(volume: PodVolume, tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("what", ["self-test", "wait for the plan"])
+def test_what_precedes_the_command_hears_sigterm(volume: PodVolume, tmp_path: Path, what: str) -> None:
     """As PID 1 of its container a process without a handler would ignore SIGTERM."""
     volume.publish_nothing()
-    fakeselftest.install(tmp_path / "packages", 0, "pass ok: x", {}, hangs=True)
-    path = f"{tmp_path / 'packages'}:{REPOSITORY / 'operator'}:{REPOSITORY}"
+    packages = tmp_path / "packages"
+    log = fakeselftest.install(packages, 0, "pass ok: x", {}, hangs=True)
+    words = ["--selftest"] if what == "self-test" else ["--wait-seconds", "600"]
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "cpuplan", "run", *words, "--plan-dir", volume.folder, "--", "true"],
-        env={"PYTHONPATH": path},
+        env={"PYTHONPATH": f"{packages}:{SOURCES}"},
     )
-    until(lambda: _handles_sigterm(process.pid))
+    until(log.exists if what == "self-test" else lambda: _handles_sigterm(process.pid))
 
     process.send_signal(signal.SIGTERM)
 
     assert process.wait(LIMIT_SECONDS) == 128 + signal.SIGTERM
-    assert fakeselftest.running(tmp_path / "packages") == []
+    assert fakeselftest.running(packages) == []
 
 
 def _handles_sigterm(process_id: int) -> bool:

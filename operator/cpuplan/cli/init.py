@@ -14,7 +14,7 @@ from ..inprocess.published import PLAN_FOLDER, NotPublished, wait_for_pod_plan
 from ..model.podplan import PodPlan
 from .inforce import seconds
 from .selftest import Outcome, SelfTestReport, report_of, skipped, start_selftest
-from .sigterm import ended_by_sigterm
+from .sigterm import ended_by_sigterm, held_back
 from .streams import put
 from .terminationlog import TERMINATION_LOG, TerminationMessage
 
@@ -56,9 +56,10 @@ def run(namespace: argparse.Namespace) -> int:
 def _test_and_wait(namespace: argparse.Namespace) -> tuple[SelfTestReport, dict[str, Any]]:
     """What the self-test came to, and what became of the plan meanwhile."""
     selftest = None
-    if namespace.selftest != SKIP:
-        selftest = start_selftest(device_part=namespace.selftest in (DEVICE, REQUIRED))
     try:
+        if namespace.selftest != SKIP:
+            with held_back():
+                selftest = start_selftest(device_part=namespace.selftest in (DEVICE, REQUIRED))
         started = time.monotonic()
         found = wait_for_pod_plan(namespace.wait_seconds, namespace.plan_dir)
         plan = _plan_document(found, time.monotonic() - started)

@@ -26,7 +26,7 @@ from .inforce import (
     warn,
 )
 from .selftest import Outcome, report_of, start_selftest
-from .sigterm import ended_by_sigterm
+from .sigterm import ended_by_sigterm, held_back
 from .terminationlog import TERMINATION_LOG, TerminationMessage
 
 REPORT, REQUIRED = "report", "required"
@@ -86,8 +86,10 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _test_devices(namespace: argparse.Namespace) -> None:
     """Runs the device part of the hostflag self-test; only a required one that fails or sticks ends the start."""
-    selftest = start_selftest(host_part=False, device_part=True)
+    selftest = None
     try:
+        with held_back():
+            selftest = start_selftest(host_part=False, device_part=True)
         report = report_of(selftest)
     finally:
         if selftest is not None:

@@ -18,5 +18,21 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Within `ended_by_sigterm`: a SIGTERM that comes during this block takes effect at its end.
+
+    A process that the block starts is in its caller's hands by then, for the caller to end.
+    """
+    heard: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda signal_number, _: heard.append(signal_number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if heard:
+        _leave(heard[0], None)
+
+
 def _leave(signal_number: int, _frame: object) -> NoReturn:
     raise SystemExit(128 + signal_number)
