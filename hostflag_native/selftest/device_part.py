@@ -10,7 +10,6 @@ from hostflag_native.layout import REPLY_CAPACITY
 from hostflag_native.selftest.cuda_driver import CudaDriver, is_launch_blocking
 from hostflag_native.selftest.device_latency import measure_latency
 from hostflag_native.selftest.device_stream import DeviceStream
-from hostflag_native.selftest.journal import DEVICE
 from hostflag_native.selftest.rounds import (
     JUST_BELOW_WRAP,
     FaultyProxy,
@@ -19,7 +18,8 @@ from hostflag_native.selftest.rounds import (
     set_words,
 )
 from hostflag_native.selftest.shared_round import SharedRound
-from hostflag_native.selftest.verdict import CheckFailedError, Checklist, Figures, Outcome, Tell, UntestedError
+from hostflag_native.selftest.told import DEVICE, Tell
+from hostflag_native.selftest.verdict import CheckFailedError, Checklist, Figures, Outcome, UntestedError
 
 PART: Final = "device"
 

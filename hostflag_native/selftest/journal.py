@@ -3,15 +3,10 @@
 import json
 import os
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
-from hostflag_native.selftest.verdict import CHECK, RUNNING, Check, Outcome, Tell
-
-DEVICE: Final = "device"
-"""Is told when a device was looked at: what it is."""
-
-ENDED: Final = "ended"
-"""Is told when all checks were made."""
+from hostflag_native.selftest.told import CHECK, DEVICE, ENDED, RUNNING, Tell
+from hostflag_native.selftest.verdict import Check, Outcome
 
 
 def teller(descriptor: int) -> Tell:

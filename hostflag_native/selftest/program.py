@@ -18,7 +18,8 @@ from hostflag_native.selftest.process_checks import run_process_checks
 from hostflag_native.selftest.rounds import Injection
 from hostflag_native.selftest.shared_round import SharedRound
 from hostflag_native.selftest.supervisor import Supervisor
-from hostflag_native.selftest.verdict import Check, Checklist, Outcome, Tell, Verdict
+from hostflag_native.selftest.told import Tell
+from hostflag_native.selftest.verdict import Check, Checklist, Outcome, Verdict
 
 TERMINATION_LOG: Final = "/dev/termination-log"
 

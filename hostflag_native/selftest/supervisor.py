@@ -17,10 +17,11 @@ from typing import Final, NoReturn
 from hostflag_native.core import HostFlagCore
 from hostflag_native.errors import StreamSyncError
 from hostflag_native.parent_death import end_with_parent
-from hostflag_native.selftest.journal import ENDED, Journal, teller
+from hostflag_native.selftest.journal import Journal, teller
 from hostflag_native.selftest.rounds import RESCUE_NS, rescues, stays_parked
 from hostflag_native.selftest.shared_round import SharedRound
-from hostflag_native.selftest.verdict import Check, Outcome, Tell, interrupted
+from hostflag_native.selftest.told import ENDED, Tell
+from hostflag_native.selftest.verdict import Check, Outcome, interrupted
 
 RESCUE_SECONDS: Final = 3 * RESCUE_NS / 1e9
 """What the rescues of a stream that stays parked take, in s; kept back from the time limit where a device is tested."""
@@ -33,6 +34,9 @@ _LOOK_SECONDS: Final = 0.02
 
 _REAP_NAP_SECONDS: Final = 0.001
 """Nap between two looks at a child that was killed, in s: most are gone at once."""
+
+_LONGEST_POLL_SECONDS: Final = 60.0
+"""poll takes milliseconds as an int; whoever has more time calls again."""
 
 _PIPE_BYTES: Final = 65536
 """What a pipe holds: one read takes all of it."""
@@ -128,11 +132,11 @@ class Supervisor:
             time.sleep(_REAP_NAP_SECONDS)
 
     def _hear(self, limit_seconds: float) -> None:
-        """Takes what is there, or waits until something is."""
+        """Takes what is there, or waits for a while until something is."""
         poll = select.poll()
         for descriptor in self._listeners:
             poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(math.ceil(limit_seconds * 1000)):
+        for descriptor, _ in poll.poll(math.ceil(min(limit_seconds, _LONGEST_POLL_SECONDS) * 1000)):
             received = os.read(descriptor, _PIPE_BYTES)
             if received:
                 self._listeners[descriptor](received)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hostflag_native.errors import StreamStuckError, StreamSyncError
 from hostflag_native.selftest.shortened import LONGEST_LINE, shortened
+from hostflag_native.selftest.told import CHECK, RUNNING, Tell
 
 TERMINATION_MESSAGE_BYTES: Final = 4096
 """What the kubelet keeps of a termination message: its last 4,096 bytes."""
@@ -30,15 +31,6 @@ class Outcome(StrEnum):
         """0 pass, 1 fail (a fall-back is possible), 2 untested, 3 stuck (fail loudly)."""
         return _EXIT_CODES[self]
 
-
-RUNNING: Final = "running"
-"""What is told as a check begins: its part and its name."""
-
-CHECK: Final = "check"
-"""What is told when a check was made: the Check."""
-
-Tell = Callable[[str, Any], None]
-"""Hears of one thing: its kind, and the thing."""
 
 _EXIT_CODES: Final = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNTESTED: 2, Outcome.STUCK: 3}
 _WORST_FIRST: Final = (Outcome.STUCK, Outcome.FAIL, Outcome.UNTESTED, Outcome.PASS)
