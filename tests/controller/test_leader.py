@@ -51,6 +51,27 @@ def test_the_first_candidate_leads_until_its_lease_ends(api: FakeApi, client: Ku
     assert not leader.is_leading()
 
 
+def test_a_lease_that_is_lost_while_its_end_is_looked_at_ends_no_thread(
+    api: FakeApi, client: KubeClient, clock: FakeClock
+) -> None:
+    """The guard asks in one thread what the renewal writes in another."""
+
+    def lose_and_tell() -> float:
+        nonlocal during_a_look
+        if during_a_look:
+            during_a_look = False
+            assert not leader.try_once()
+        return clock()
+
+    during_a_look = False
+    leader = Leadership(client, LeaseTerms("cpuplan", "cpuplan-operator", "operator-0"), clock=lose_and_tell)
+    assert leader.try_once()
+    api.patch(LEASE, {"spec": {"holderIdentity": "operator-1"}})
+    during_a_look = True
+    leader.is_leading()
+    assert not leader.is_leading()
+
+
 def test_a_second_candidate_waits_while_the_first_renews(api: FakeApi, client: KubeClient, clock: FakeClock) -> None:
     first, second = candidate(client, clock, "operator-0"), candidate(client, clock, "operator-1")
     assert first.try_once()

@@ -62,7 +62,8 @@ class Leadership:
 
     def is_leading(self) -> bool:
         """Whether nobody else can lead at this moment: the last renewal was less than the lease's duration ago."""
-        return self._leads_until is not None and self._clock() < self._leads_until
+        until = self._leads_until  # the renewing thread may set it meanwhile
+        return until is not None and self._clock() < until
 
     def try_once(self) -> bool:
         """Takes or renews the Lease if that is our turn; whether we lead afterwards.
