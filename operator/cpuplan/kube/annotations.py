@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -70,18 +70,14 @@ def plan_in(annotations: Mapping[str, str]) -> PodPlan | None:
 
 
 def next_plan(previous: PodPlan | None, plan: PodPlan) -> PodPlan:
-    """The plan to publish after `previous`: the previous one itself where nothing changed.
+    """The plan to publish after `previous`: the previous one itself where it says the same, however shortened.
 
-    A plan too large for its place is shortened, what it pins is not: see `_fit`.
+    A plan too large for its place is shortened, what it pins is not: see `_shortenings`. What was cut once is planned
+    as it was cut, and other sentences then have more room; that is no reason for another generation.
     """
-    if previous is not None and plan.says_the_same_as(previous):
+    if previous is not None and any(shortened.says_the_same_as(previous) for shortened in _shortenings(plan)):
         return previous
-    fitted = _fit(plan)
-    if previous is None:
-        return replace(fitted, generation=1)
-    if fitted.says_the_same_as(previous):
-        return previous
-    return replace(fitted, generation=previous.generation + 1)
+    return replace(_fit(plan), generation=1 if previous is None else previous.generation + 1)
 
 
 def changed_annotations(current: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
@@ -126,20 +122,29 @@ def _size_bytes(plan: PodPlan) -> int:
 def _fit(plan: PodPlan) -> PodPlan:
     """The plan, shortened as far as needed: 16 workers in four containers fit.
 
+    A plan that is still too large (many containers on masks of many pieces) is published as it then is: pins
+    count for more than the room, and the agents' fence (charts/cpuplan) lets 64 KiB pass.
+    """
+    fitted = plan
+    for fitted in _shortenings(plan):
+        if _size_bytes(fitted) <= MOST_BYTES - HOSTFLAG_BYTES:
+            break
+    return fitted
+
+
+def _shortenings(plan: PodPlan) -> Iterator[PodPlan]:
+    """The plan as it is, then ever shorter.
+
     1. The workers' sentences go.
     2. The containers' sentences lose their ends.
     3. The workers' device ids go, which the container's `devices` still list.
     4. The containers' sentences become very short, then that of a shortage goes.
-
-    A plan that is still too large (many containers on masks of many pieces) is published as it then is: pins
-    count for more than the room, and the agents' fence (charts/cpuplan) lets 64 KiB pass.
     """
+    yield plan
     long, short = _SENTENCE_LENGTHS
     for shorten in (_without_worker_sentences, _cut_to(long), _without_worker_ids, _cut_to(short), _without_shortage):
-        if _size_bytes(plan) <= MOST_BYTES - HOSTFLAG_BYTES:
-            break
         plan = replace(plan, containers=tuple((name, shorten(container)) for name, container in plan.containers))
-    return plan
+        yield plan
 
 
 def _without_worker_sentences(plan: ContainerPlan) -> ContainerPlan:
