@@ -55,6 +55,8 @@ def test_what_a_plan_says_of_its_cpus_fits_the_schema(own_machine: TreeOf) -> No
         shortage="too few",
         withheld=tuple(Withheld(why, frozenset({index})) for index, why in enumerate(WithheldFor)),
         most_pinned=2,
+        confidence="unknown",
+        planned_confidence="suspicious",
     )
     validator.validate(json.loads(replace(plan, containers=((name, told),)).to_json()))
 

@@ -35,6 +35,7 @@ CONTAINERS = st.builds(
         lambda found: tuple(Withheld(why, cpus) for why, cpus in found.items())
     ),
     most_pinned=st.none() | st.integers(1, 4096),
+    planned_confidence=st.sampled_from(["consistent", "suspicious", ""]),
 )
 POD_PLANS = st.builds(
     PodPlan,

@@ -323,6 +323,22 @@ def test_pins_that_stay_are_worse_known_where_the_topology_becomes_contradictory
     assert plan_node(kept(asked, before), lost)[key("a")].confidence == "unknown"
 
 
+@pytest.mark.parametrize("functions", [(), None], ids=["without functions", "without places"])
+def test_pins_are_known_as_well_as_before_once_the_topology_is_whole_again(
+    h100: HostTopology, functions: tuple[()] | None
+) -> None:
+    asked = [request("a", GPU_B)]
+    lost = tuple(replace(f, node="-1", local=None) for f in h100.functions) if functions is None else functions
+    before = plan_node(asked, h100)
+    meanwhile = plan_node(kept(asked, before), replace(h100, functions=lost))
+    still = plan_node(kept(asked, meanwhile), replace(h100, functions=lost))
+    unseen = [replace(asked[0], workers=(), refusal=Refusal("waiting-for-devices", "not yet"))]
+    unseen_then = plan_node(kept(unseen, still), h100)
+    after = plan_node(kept(asked, unseen_then), h100)
+    assert [plans[key("a")].confidence for plans in (meanwhile, still, unseen_then)] == ["unknown"] * 3
+    assert (still, after) == (meanwhile, before)
+
+
 def test_a_device_that_the_host_does_not_know_lowers_the_confidence(h100: HostTopology) -> None:
     plan = plan_node([request("a", "0000:ff:00.0")], h100)[key("a")]
     assert (pins(plan), plan.confidence) == ("0,112 result 111", "unknown")

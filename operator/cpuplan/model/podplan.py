@@ -61,7 +61,7 @@ class ContainerPlan:
         workers: in worker order, pinned or not.
         result: the CPU of the API server's result threads, or None.
         pool_cpus: where pools should float: the mask less every pinned core of the node.
-        confidence: how far the topology can be trusted (planning/confidence.py).
+        confidence: how far the topology can be trusted (planning/confidence.py), now and when the pins were chosen.
         reason: a stable code (model/reasons.py).
         why: the sentence for people.
         shortage: the sentence that the quota is too small for the workers; empty where it is not.
@@ -69,6 +69,7 @@ class ContainerPlan:
             that the container has.
         most_pinned: the bound on a pod's pinned CPUs (`agent.maxPinnedPerPod`) for which nothing is pinned; None
             where no bound is the reason.
+        planned_confidence: the confidence when the pins were chosen, where that was a higher one; else empty.
     """
 
     setting: str
@@ -85,6 +86,7 @@ class ContainerPlan:
     shortage: str = ""
     withheld: tuple[Withheld, ...] = ()
     most_pinned: int | None = None
+    planned_confidence: str = ""
 
     @property
     def withheld_cpus(self) -> frozenset[int]:
@@ -126,6 +128,7 @@ class ContainerPlan:
             "shortage": self.shortage,
             "withheld": {withheld.why: format_cpu_list(withheld.cpus) for withheld in self.withheld},
             "mostPinned": self.most_pinned,
+            "plannedConfidence": self.planned_confidence,
         }
         return {
             "setting": self.setting,
@@ -179,6 +182,7 @@ class ContainerPlan:
             shortage=_text(document.get("shortage", "")),
             withheld=tuple(Withheld(why, parse_cpu_list(cpus)) for why, cpus in document.get("withheld", {}).items()),
             most_pinned=None if most_pinned is None else _count(most_pinned, least=1),
+            planned_confidence=_text(document.get("plannedConfidence", "")),
         )
 
 

@@ -103,12 +103,15 @@ class _Book:
         if are_devices_seen and is_for_other_rules(previous, self._rules.most_pinned_per_pod):
             return False
         quota = request.quota if are_devices_seen else previous.quota
-        is_unplaced = not are_devices_seen or lacks_places(request)
+        confidence, planned_confidence = previous.confidence, previous.planned_confidence
+        if are_devices_seen and not lacks_places(request):
+            confidence, planned_confidence = self._kept_confidence(previous, request)
         kept = replace(
             previous,
             quota=quota,
             usable=usable_count(len(previous.mask), quota),
-            confidence=previous.confidence if is_unplaced else self._kept_confidence(previous, request),
+            confidence=confidence,
+            planned_confidence=planned_confidence,
             withheld=request.withheld if are_devices_seen else previous.withheld,
         )
         self._enter(request, _with_shortage(kept))
@@ -197,12 +200,16 @@ class _Book:
             return str(Level.UNKNOWN)
         return self._confidences[gpus]
 
-    def _kept_confidence(self, previous: ContainerPlan, request: DeploymentRequest) -> str:
-        """That of now, but no higher than when the pins were chosen: an override since then has not moved them."""
-        now = self._confidence(request)
-        if not previous.pinned or previous.confidence not in _TRUST:
-            return now
-        return min(previous.confidence, now, key=_TRUST.index)
+    def _kept_confidence(self, previous: ContainerPlan, request: DeploymentRequest) -> tuple[str, str]:
+        """The confidence of now, but no higher than when the pins were chosen; and the one of then, where it is higher.
+
+        An override since then has not moved the pins, and a topology that lacked something for a while has not either.
+        """
+        now, then = self._confidence(request), previous.planned_confidence or previous.confidence
+        if not previous.pinned or then not in _TRUST:
+            return now, ""
+        kept = min(then, now, key=_TRUST.index)
+        return kept, "" if kept == then else then
 
     def _geometry(self, request: DeploymentRequest) -> Geometry:
         gpus = self._gpus(request)
