@@ -11,9 +11,14 @@ from tests.fakeapi import FakeApi
 EVENTS = "/api/v1/namespaces/demo/events"
 
 
-def saying(text: str, *, reason: str = "PlanMade") -> Announcement:
+def saying(text: str, *, reason: str = "PlanMade", namespace: str = "demo") -> Announcement:
     """An announcement on the pod llm-0."""
-    return Announcement("demo", "llm-0", "uid-llm-0", reason, False, text, text)
+    return Announcement(namespace, "llm-0", "uid-llm-0", reason, False, text, text)
+
+
+def counts(posting: Posting) -> tuple[int, int, int, int]:
+    """How many Events were new, repeated, not taken, and left for the next pass."""
+    return len(posting.reasons), posting.repeated_count, posting.refused_count, posting.waiting_count
 
 
 @pytest.fixture
@@ -86,7 +91,7 @@ def test_a_flood_of_announcements_is_spread_over_passes(api: FakeApi, client: Ku
 
 @pytest.mark.parametrize(
     ("code", "seconds"),
-    [(403, REFUSED_SECONDS), (422, REFUSED_SECONDS), (429, REFUSED_SECONDS), (500, FAILED_SECONDS)],
+    [(403, REFUSED_SECONDS), (422, REFUSED_SECONDS), (429, FAILED_SECONDS), (500, FAILED_SECONDS)],
 )
 def test_an_event_that_was_not_taken_is_posted_later(
     api: FakeApi, poster: EventPoster, code: int, seconds: float
@@ -106,15 +111,33 @@ def test_an_event_that_is_refused_keeps_back_no_other(
     assert "exceeded quota: count/events" in caplog.text
 
 
-@pytest.mark.parametrize("code", [401, 500])
-def test_an_api_server_that_fails_is_left_alone_until_the_next_pass_which_begins_with_the_others(
+@pytest.mark.parametrize("code", [401, 429, 500])
+def test_an_api_server_that_fails_or_asks_to_slow_down_gets_no_more_events_in_that_pass(
     api: FakeApi, poster: EventPoster, code: int
 ) -> None:
-    api.fail(code, method="POST")
-    assert poster.post([saying("one"), saying("two")], [], 0) == Posting((), 0, 1, 1)
+    api.fail(code, times=1000, method="POST")
+    posting = poster.post([saying("one"), saying("two"), saying("three", namespace="other")], [], 0)
+    assert counts(posting) == (0, 0, 1, 2)
+    assert str(code) in str(posting.failure)
     assert poster.has_waiting
-    assert poster.post([saying("one"), saying("two")], [], 1).reasons == ("PlanMade",)
-    assert len(writes(api)) == 2
+    assert len(writes(api)) == 1
+
+
+def test_after_a_failure_the_other_namespaces_come_first(api: FakeApi, poster: EventPoster) -> None:
+    """A webhook that is down for one namespace."""
+    api.fail(500, times=1000, method="POST", path_part="/demo/")
+    events = [saying("one"), saying("two"), saying("elsewhere", namespace="other")]
+    poster.post(events, [], 0)
+    assert poster.post(events, [], 1) == Posting(("PlanMade",), 0, 0, 0)
+    later = [*events, saying("elsewhere too", namespace="other")]
+    assert counts(poster.post(later, [], FAILED_SECONDS)) == (1, 0, 1, 1)
+
+
+def test_a_namespace_that_takes_events_again_gets_all_of_them(api: FakeApi, poster: EventPoster) -> None:
+    api.fail(500, method="POST")
+    poster.post([saying("one"), saying("two")], [], 0)
+    assert poster.post([saying("one"), saying("two")], [], FAILED_SECONDS).reasons == ("PlanMade", "PlanMade")
+    assert poster.post([saying("three")], [], FAILED_SECONDS + 1).reasons == ("PlanMade",)
 
 
 def test_a_refused_repetition_keeps_back_no_other(api: FakeApi, poster: EventPoster) -> None:

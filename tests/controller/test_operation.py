@@ -200,6 +200,23 @@ def test_a_namespace_that_takes_no_events_keeps_back_nothing_of_others(stage: St
     assert stage.value("events_refused_total") == 1
 
 
+@pytest.mark.parametrize("code", [429, 500])
+def test_each_pass_in_which_the_api_server_fails_at_an_event_is_counted_and_waited_after(
+    stage: Stage, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pods are in three namespaces, and each is tried once in 30 s; the wall clock stands still."""
+    stage.api.fail(code, times=10_000, path_part="/events")
+    for namespace in ("demo", "other", "third"):
+        there = planned(f"in-{namespace}")
+        there["metadata"]["namespace"] = namespace
+        stage.api.put(f"/api/v1/namespaces/{namespace}/pods/in-{namespace}", there)
+    operation = stage.operation()
+    with running(operation):
+        until(lambda: operation.is_ready)
+    assert stage.value("api_failures_total") == stage.value("events_refused_total") == 3
+    assert caplog.text.count("will be tried again in_seconds=") == 3
+
+
 def test_without_the_lease_nothing_is_written_any_more(stage: Stage) -> None:
     operation = stage.operation()
 

@@ -232,10 +232,20 @@ def test_events_are_posted_although_the_index_cannot_be_written(
     assert [reason for reason, _ in said(client)] == ["PlanMade"]
 
 
-def test_the_index_is_written_although_events_cannot_be_posted(api: FakeApi, reconciler: Reconciler) -> None:
+def test_the_index_is_written_although_events_cannot_be_posted(
+    api: FakeApi, metrics: OperatorMetrics, reconciler: Reconciler
+) -> None:
     api.fail(500, times=100, path_part="/events")
-    run(reconciler, planned("a"))
+    with pytest.raises(KubeError, match="/events"):
+        run(reconciler, planned("a"))
     assert indexed(api) == {"gpu-1": ["demo/a"]}
+    assert value(metrics, "events_refused_total") == 1
+    assert value(metrics, "pods", status="Pinned") == 1
+
+
+def test_an_event_that_is_refused_is_no_failure_of_the_pass(api: FakeApi, reconciler: Reconciler) -> None:
+    api.fail(403, times=100, path_part="/events")
+    assert not run(reconciler, planned("a"))
 
 
 def test_a_refresh_makes_the_next_pass_repair_the_index(api: FakeApi, reconciler: Reconciler) -> None:

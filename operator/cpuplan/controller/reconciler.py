@@ -92,7 +92,7 @@ class Reconciler:
         _attempt(failures, lambda: self._nodes.ask_about(pods, now))
         _attempt(failures, lambda: self._write_index(pods, now))
         found = self._find(pods, now, failures)
-        self._post_events(pods, found, now)
+        _attempt(failures, lambda: self._post_events(pods, found, now))
         self._metrics.set_pods(pods)
         self._metrics.set_findings(count_by_kind(finding for _, finding in found))
         self._metrics.set_index(self._store.size())
@@ -140,6 +140,8 @@ class Reconciler:
             now,
         )
         self._metrics.count_events(posting)
+        if posting.failure is not None:
+            raise posting.failure
 
 
 def _is_announced(pod: ObservedPod, told: Mapping[str, PlanFacts], now: float) -> bool:
