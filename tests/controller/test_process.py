@@ -20,7 +20,7 @@ from cpuplan.kube.annotations import annotations_of
 from cpuplan.model import reasons
 from tests.apiserver import ApiServer, running_api_server
 from tests.controller.pods import planned, pod_plan
-from tests.controller.process import NAMESPACE, ROOT, running_operator
+from tests.controller.process import NAMESPACE, QUICKLY_LOST, ROOT, running_operator
 from tests.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -86,7 +86,9 @@ class Cluster:
     def requests(self) -> list[dict[str, Any]]:
         """What the operator's account asked the API server so far."""
         account = f"system:serviceaccount:{NAMESPACE}:cpuplan-operator"
-        lines = [json.loads(line) for line in self.audit_log.read_text().splitlines()]
+        written = self.audit_log.read_bytes()
+        whole = written[: written.rfind(b"\n") + 1]  # the last line may still be on its way
+        lines = [json.loads(line) for line in whole.splitlines()]
         return [line for line in lines if line["user"]["username"] == account]
 
 
@@ -177,7 +179,9 @@ def test_a_killed_leader_is_followed_and_a_leader_that_is_told_to_end_gives_the_
     cluster.plan("takeover", "before")
     with ExitStack() as stack:
         processes = {
-            name: stack.enter_context(running_operator(cluster.kubeconfig, "takeover", tmp_path / name, identity=name))
+            name: stack.enter_context(
+                running_operator(cluster.kubeconfig, "takeover", tmp_path / name, *QUICKLY_LOST, identity=name)
+            )
             for name in names
         }
         until(lambda: cluster.events("takeover") == ["InitContainerMissing", "PlanMade"])
@@ -209,7 +213,7 @@ def test_a_process_that_stands_by_ends_at_once_when_told(cluster: Cluster, tmp_p
 def test_the_loss_of_the_lease_ends_the_process(cluster: Cluster, tmp_path: Path) -> None:
     log = tmp_path / "log"
     taken = {"spec": {"holderIdentity": "operator-1", "leaseDurationSeconds": 60}}
-    with running_operator(cluster.kubeconfig, "lost", log) as process:
+    with running_operator(cluster.kubeconfig, "lost", log, *QUICKLY_LOST) as process:
         until(lambda: cluster.holder("lost") == "operator-0")
         cluster.server.must("PATCH", f"{LEASES}/lost", taken, content_type=MERGE)
         assert process.wait(20) == 1
