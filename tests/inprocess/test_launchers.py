@@ -91,7 +91,7 @@ def test_a_node_that_sysfs_does_not_describe_is_given_to_nobody(own_machine: Tre
 
     (place,) = device_places(plan, replace(read_topology(root), nodes=()))
 
-    assert (place.node, place.doubt) == (None, "NUMA node 0, where sysfs has 0000:1b:00.0, has no CPUs")
+    assert (place.node, place.doubt) == (None, "sysfs has 0000:1b:00.0 on NUMA node 0 and lists no such node")
 
 
 def test_a_device_that_sysfs_does_not_have_has_no_node(own_machine: TreeOf) -> None:

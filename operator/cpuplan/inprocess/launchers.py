@@ -136,7 +136,9 @@ def _place(address: str, steps: frozenset[int], plan: ContainerPlan, topology: H
         doubt = f"sysfs has no {address}"
     elif name in (None, "-1"):
         doubt = f"the firmware names no NUMA node for {address}"
-    elif node is None or not node.cpus:
+    elif node is None:
+        doubt = f"sysfs has {address} on NUMA node {name} and lists no such node"
+    elif not node.cpus:
         doubt = f"NUMA node {name}, where sysfs has {address}, has no CPUs"
     elif node.cpus.isdisjoint(plan.mask):
         doubt = f"the mask has no CPU of NUMA node {name}, where sysfs has {address}"
