@@ -177,7 +177,7 @@ async def _watch(operation: Operation, connection: Connection, identity: str, is
 
 @contextmanager
 def _stops_by_signal() -> Iterator[None]:
-    """SIGTERM ends the process by SystemExit until kopf's own handling begins, also as process 1 of a container."""
+    """SIGTERM ends the process by SystemExit until `_work` handles it, also as process 1 of a container."""
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         yield

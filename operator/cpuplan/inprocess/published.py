@@ -159,7 +159,10 @@ def watch_plan(
     root: HostRoot = THIS_HOST,
     every_seconds: float = WATCH_SECONDS,
 ) -> Callable[[], None]:
-    """Calls back with what is published now, then with every new generation and every withdrawal.
+    """Calls back with what is published now, then whenever that changes.
+
+    It changes with a new generation of the plan, with its withdrawal, and where another CPU limit of this container
+    allows more or fewer usable CPUs of the same generation.
 
     A look that cannot read what is there tells nothing, unless it is the first.
 
