@@ -13,6 +13,7 @@ import urllib3
 import yaml
 
 from cpuplan.cli.main import main
+from cpuplan.controller.eventposter import FAILED_SECONDS
 from cpuplan.controller.observed import observed_pod
 from cpuplan.controller.packing import node_shares
 from cpuplan.kube import client
@@ -32,6 +33,8 @@ COLLECTIONS = {
 }
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 MERGE = "application/merge-patch+json"
+EVENT_SECONDS = FAILED_SECONDS + 20
+"""Limit for an Event to come: a loaded API server may fail at the first try."""
 AUDIT_POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"
 
 
@@ -118,7 +121,7 @@ def test_pods_are_followed_from_their_plan_to_their_end_and_never_written(cluste
         until(lambda: "follow/late" in cluster.indexed("follow"))
         cluster.plan("follow", "late", generation=2, reason=reasons.WOULD_PIN_ALL)
         until(lambda: cluster.indexed("follow")["follow/late"]["plan"]["generation"] == 2)
-        until(lambda: "PlanChanged" in cluster.events("follow"))
+        until(lambda: "PlanChanged" in cluster.events("follow"), limit_seconds=EVENT_SECONDS)
         unlabelled = {"metadata": {"labels": {"cpuplan.dev/managed": None}}}
         cluster.server.must("PATCH", "/api/v1/namespaces/follow/pods/early", unlabelled, content_type=MERGE)
         until(lambda: "follow/early" not in cluster.indexed("follow"))
@@ -152,7 +155,7 @@ def test_a_kill_changes_nothing_and_a_restart_finds_everything_in_place(cluster:
     path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/killed"
     pod_path = "/api/v1/namespaces/killed/pods/llm-0"
     with running_operator(cluster.kubeconfig, "killed", tmp_path / "log") as process:
-        until(lambda: cluster.events("killed") == ["InitContainerMissing", "PlanMade"])
+        until(lambda: cluster.events("killed") == ["InitContainerMissing", "PlanMade"], limit_seconds=EVENT_SECONDS)
         process.kill()
         process.wait()
     before = cluster.server.must("GET", path), cluster.server.must("GET", pod_path)
@@ -184,7 +187,7 @@ def test_a_killed_leader_is_followed_and_a_leader_that_is_told_to_end_gives_the_
             )
             for name in names
         }
-        until(lambda: cluster.events("takeover") == ["InitContainerMissing", "PlanMade"])
+        until(lambda: cluster.events("takeover") == ["InitContainerMissing", "PlanMade"], limit_seconds=EVENT_SECONDS)
         killed = cluster.holder("takeover")
         (follower,) = set(names) - {killed}
         until(lambda: f"standing by lease=cpuplan/takeover identity={follower}" in (tmp_path / follower).read_text())
@@ -194,7 +197,7 @@ def test_a_killed_leader_is_followed_and_a_leader_that_is_told_to_end_gives_the_
         cluster.plan("takeover", "after")
         until(lambda: cluster.indexed("takeover").keys() >= {"takeover/before", "takeover/after"})
         assert cluster.holder("takeover") == follower
-        until(lambda: len(cluster.events("takeover")) == 4)
+        until(lambda: len(cluster.events("takeover")) == 4, limit_seconds=EVENT_SECONDS)
         processes[follower].terminate()
         assert processes[follower].wait(20) == 0
     assert cluster.holder("takeover") == ""

@@ -318,12 +318,15 @@ def test_a_watch_that_cannot_read_for_a_while_tells_nothing(
     volume.publish_plan(plan)
     heard: queue.Queue[Publication] = queue.Queue()
     is_blind, has_looked = threading.Event(), threading.Event()
+    unread: list[Path] = []
 
     def read_if_not_blind(path: Path) -> str | None:
-        if is_blind.is_set():
+        if not is_blind.is_set():
+            return read_text(path)
+        unread.append(path)
+        if unread[-2:] == [path, path]:  # a look takes a file for unreadable at the second try
             has_looked.set()
-            return None
-        return read_text(path)
+        return None
 
     monkeypatch.setattr(published, "read_text", read_if_not_blind)
     undo = watch_plan(heard.put, folder=volume.folder, root=server, every_seconds=0.005)
