@@ -10,7 +10,7 @@ Kubernetes 1.30 only (no comprehensions over two variables, no format library).
 
 {{/* Whether annotation key k is ours: under the prefix, and not one of the users'. */}}
 {{- define "cpuplan.cel.isOurs" -}}
-(k.startsWith("cpuplan.dev/") && !(k in ["cpuplan.dev/workers", "cpuplan.dev/container", "cpuplan.dev/selftest"]))
+(k.startsWith("cpuplan.dev/") && !(k in {{ include "cpuplan.cel.userKeys" . }}))
 {{- end -}}
 
 {{/* Whether extended resource k is a GPU. */}}
@@ -32,10 +32,15 @@ Kubernetes 1.30 only (no comprehensions over two variables, no format library).
 (c.?resources.limits.orValue({}).exists(k, {{ include "cpuplan.cel.isDevice" . }}) || has(c.resources) && has(c.resources.claims))
 {{- end -}}
 
-{{/* Whether container c occupies the place of the plan: /etc/cpuplan itself, something in it, or all of /etc. */}}
+{{/* The paths that occupy the place of the plan: /etc/cpuplan itself, something in it, or all of /etc. */}}
+{{- define "cpuplan.cel.planDirPaths" -}}
+"^/*etc(/+(cpuplan(/.*)?)?)?$"
+{{- end -}}
+
+{{/* Whether container c occupies the place of the plan. */}}
 {{- define "cpuplan.cel.occupiesPlanDir" -}}
-(c.?volumeMounts.orValue([]).exists(m, m.mountPath.matches("^/*etc(/+(cpuplan(/.*)?)?)?$")) ||
-c.?volumeDevices.orValue([]).exists(d, d.devicePath.matches("^/*etc(/+(cpuplan(/.*)?)?)?$")))
+(c.?volumeMounts.orValue([]).exists(m, m.mountPath.matches({{ include "cpuplan.cel.planDirPaths" . }})) ||
+c.?volumeDevices.orValue([]).exists(d, d.devicePath.matches({{ include "cpuplan.cel.planDirPaths" . }})))
 {{- end -}}
 
 {{/* What the request is about, for messages: kind, namespace and name. */}}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from ..kube import injected
@@ -17,8 +18,9 @@ from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
 
-_OCCUPIES_PLAN_DIRECTORY = re.compile(r"/*etc(/+(cpuplan(/.*)?)?)?")
-"""The plan's folder, something in it, or all of /etc."""
+_, _PARENT, _FOLDER = PurePosixPath(injected.PLAN_DIRECTORY).parts
+_OCCUPIES_PLAN_DIRECTORY = re.compile(rf"/*{_PARENT}(/+({_FOLDER}(/.*)?)?)?")
+"""The plan's folder, something in it, or all of /etc: the pattern of the chart's injection policy."""
 
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
