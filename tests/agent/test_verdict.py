@@ -7,16 +7,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpuplan.agent.verdict import hostflag_annotation, verdict_json
+from cpuplan.agent.verdict import hostflag_annotation
 from cpuplan.cli.selftest import Outcome, SelfTestReport
 from cpuplan.cli.terminationlog import TerminationMessage
-from cpuplan.kube.annotations import HOSTFLAG_BYTES
+from cpuplan.kube.annotations import HOSTFLAG, HOSTFLAG_BYTES
 from cpuplan.kube.pods import Pod, parse_pod
 
 POD_UID = "0b5dd6f8-4a4b-4d0e-8f3b-4d4d7c0f8a11"
 DOCUMENTS = st.fixed_dictionaries(
     {"verdict": st.text(min_size=40), "fault": st.text(min_size=40), "deviceUUIDs": st.lists(st.text(max_size=60))}
 )
+
+
+def _pod(
+    init: dict[str, object],
+    engine: dict[str, object] | None = None,
+    *,
+    is_deleting: bool = False,
+    standing: str | None = None,
+) -> Pod:
+    """A pod whose init container ended so, and whose engine's status is given."""
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_deleting else {}
+    annotations = {} if standing is None else {HOSTFLAG: standing}
+    return parse_pod(
+        {
+            "metadata": {"namespace": "demo", "name": "llm-0", "uid": POD_UID, "annotations": annotations, **deleted},
+            "spec": {"initContainers": [{"name": "cpuplan"}], "containers": [{"name": "engine"}]},
+            "status": {
+                "initContainerStatuses": [{"name": "cpuplan", "state": {"terminated": init}}],
+                "containerStatuses": [{"name": "engine", **(engine or {})}],
+            },
+        }
+    )
+
+
+def _annotation(message: str) -> str | None:
+    """What the annotation says of an init container that ended well with this termination message."""
+    return hostflag_annotation(_pod({"exitCode": 0, "message": message}), "boot")
 
 
 @pytest.mark.parametrize(
@@ -40,8 +67,8 @@ DOCUMENTS = st.fixed_dictionaries(
 def test_the_verdict_and_fault_come_from_the_json_else_from_the_first_line(
     message: str, verdict: str, fault: str
 ) -> None:
-    value = json.loads(verdict_json(message, "uid", "boot") or "")
-    assert (value["verdict"], value["fault"], value["podUID"], value["bootID"]) == (verdict, fault, "uid", "boot")
+    value = json.loads(_annotation(message) or "")
+    assert (value["verdict"], value["fault"], value["podUID"], value["bootID"]) == (verdict, fault, POD_UID, "boot")
 
 
 def _message(outcome: Outcome, fault: str, line: str) -> str:
@@ -54,59 +81,47 @@ def _message(outcome: Outcome, fault: str, line: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fault", "line"),
+    ("outcome", "fault", "line", "devices"),
     [
-        (Outcome.PASS, "", "pass ok: 70 checks in 12.1 s"),
-        (Outcome.STUCK, "device-stuck", "stuck device-stuck: device 5 at 0000:05:00.0: the stream stayed parked"),
+        (Outcome.PASS, "", "pass ok: 70 checks in 12.1 s", 8),
+        (Outcome.STUCK, "device-stuck", "stuck device-stuck: device 5 at 0000:05:00.0: the stream stayed parked", 7),
     ],
 )
 def test_wherever_the_kubelet_cuts_a_message_the_verdict_and_fault_stay(
-    outcome: Outcome, fault: str, line: str
+    outcome: Outcome, fault: str, line: str, devices: int
 ) -> None:
-    """It keeps the beginning: 12 KiB divided among all containers of a pod, so 1,228 bytes where there are ten."""
+    """It keeps the beginning: 12 KiB divided among all containers of a pod, so 1,228 bytes where there are ten.
+
+    Of the devices as many are shown as have room in the annotation.
+    """
     message = _message(outcome, fault, line)
-    found = [json.loads(verdict_json(message[:end], "uid", "boot") or "") for end in range(80, len(message) + 1)]
+    found = [json.loads(_annotation(message[:end]) or "") for end in range(80, len(message) + 1)]
     assert {(value["verdict"], value["fault"]) for value in found} == {(str(outcome), fault)}
-    assert {len(value["deviceUUIDs"]) for value in found} == {0, 8}
-    assert {len(value["deviceUUIDs"]) for value in found[1228 - 80 :]} == {8}
+    assert {len(value["deviceUUIDs"]) for value in found} == {0, devices}
+    assert {len(value["deviceUUIDs"]) for value in found[1228 - 80 :]} == {devices}
 
 
 @pytest.mark.parametrize("message", ["", " ", "\n\n"])
 def test_an_empty_message_is_no_verdict(message: str) -> None:
-    assert verdict_json(message, "uid", "boot") is None
+    assert _annotation(message) is None
 
 
 @given(st.text(), st.text() | DOCUMENTS.map(json.dumps))
 def test_any_message_gives_a_value_that_has_its_room_beside_the_plan(first: str, rest: str) -> None:
-    value = verdict_json(f"{first}\n{rest}", POD_UID, POD_UID)
+    value = _annotation(f"{first}\n{rest}")
     assert value is None or len("cpuplan.dev/hostflag") + len(value.encode()) <= HOSTFLAG_BYTES
 
 
 def test_many_devices_are_cut_to_the_room_there_is() -> None:
     uuids = [f"GPU-41b3359c-e721-56e5-8009-12e5797ed5{number:02}" for number in range(16)]
-    text = verdict_json("pass\n" + json.dumps({"deviceUUIDs": uuids}), POD_UID, POD_UID) or ""
+    text = _annotation("pass\n" + json.dumps({"deviceUUIDs": uuids})) or ""
     assert json.loads(text)["deviceUUIDs"] == uuids[:8]
 
 
 def test_what_is_no_code_or_id_never_reaches_the_annotation() -> None:
     message = "pass\n" + json.dumps({"deviceUUIDs": ["GPU-1", "<b>", 3, "x" * 500], "fault": "\u2028" * 9})
-    value = json.loads(verdict_json(message, POD_UID, POD_UID) or "")
+    value = json.loads(_annotation(message) or "")
     assert (value["deviceUUIDs"], value["fault"]) == (["GPU-1"], "")
-
-
-def _pod(init: dict[str, object], engine: dict[str, object] | None = None, *, is_deleting: bool = False) -> Pod:
-    """A pod whose init container ended so, and whose engine's status is given."""
-    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if is_deleting else {}
-    return parse_pod(
-        {
-            "metadata": {"namespace": "demo", "name": "llm-0", "uid": POD_UID, **deleted},
-            "spec": {"initContainers": [{"name": "cpuplan"}], "containers": [{"name": "engine"}]},
-            "status": {
-                "initContainerStatuses": [{"name": "cpuplan", "state": {"terminated": init}}],
-                "containerStatuses": [{"name": "engine", **(engine or {})}],
-            },
-        }
-    )
 
 
 def _verdict_of(pod: Pod) -> tuple[str, str]:
@@ -138,13 +153,43 @@ KEPT_FROM_STARTING = {
     [
         ({"state": {"terminated": KEPT_FROM_STARTING}}, ("stuck", "device-stuck")),
         ({"state": {"waiting": {}}, "lastState": {"terminated": KEPT_FROM_STARTING}}, ("stuck", "device-stuck")),
-        ({"state": {"running": {}}, "lastState": {"terminated": KEPT_FROM_STARTING}}, ("pass", "")),
+        ({"state": {"running": {}}, "ready": True, "lastState": {"terminated": KEPT_FROM_STARTING}}, ("pass", "")),
         ({"state": {"terminated": {"exitCode": 1, "message": "stuck device-stuck: x"}}}, ("pass", "")),
         ({"state": {"terminated": {"exitCode": 1, "message": 'fail x\n{"podUID":"other"}'}}}, ("pass", "")),
     ],
-    ids=["ended", "waits", "runs now", "a message of its own", "another pod's"],
+    ids=["ended", "waits", "is ready", "a message of its own", "another pod's"],
 )
 def test_a_worse_verdict_of_cpuplan_run_counts_while_its_command_does_not_run(
     engine: dict[str, object], verdict: tuple[str, str]
 ) -> None:
     assert _verdict_of(_pod(PASSED, engine)) == verdict
+
+
+ENDED: dict[str, object] = {"state": {"terminated": KEPT_FROM_STARTING}}
+AGAIN: dict[str, object] = {"state": {"running": {}}, "ready": False, "lastState": ENDED["state"]}
+WAITS: dict[str, object] = {"state": {"waiting": {}}, "lastState": ENDED["state"]}
+
+
+def test_a_crash_loop_changes_the_verdict_once() -> None:
+    """While the container runs and is not ready, its self-test may go on: what stands goes on counting."""
+    standing, seen = hostflag_annotation(_pod(PASSED), "boot"), []
+    for engine in (ENDED, WAITS, AGAIN, ENDED, WAITS, AGAIN, AGAIN | {"ready": True}):
+        standing = hostflag_annotation(_pod(PASSED, engine, standing=standing), "boot")
+        seen.append(json.loads(standing or "")["verdict"])
+    assert seen == ["stuck"] * 6 + ["pass"]
+
+
+def test_an_engine_that_is_unready_for_a_while_is_not_judged_by_an_earlier_start() -> None:
+    passed = hostflag_annotation(_pod(PASSED), "boot")
+    assert hostflag_annotation(_pod(PASSED, AGAIN, standing=passed), "boot") == passed
+
+
+@pytest.mark.parametrize("standing", ["", "[]", '{"verdict":"stuck"}', '{"podUID":"other","verdict":"stuck"}', "{"])
+def test_what_stands_and_is_no_verdict_of_this_pod_counts_for_nothing(standing: str) -> None:
+    assert _verdict_of(_pod(PASSED, AGAIN, standing=standing)) == ("pass", "")
+    assert hostflag_annotation(_pod({"exitCode": 0}, standing=standing), "boot") is None
+
+
+def test_a_verdict_that_stands_stays_when_the_init_container_is_not_shown_any_more() -> None:
+    standing = hostflag_annotation(_pod(PASSED), "boot")
+    assert hostflag_annotation(_pod({"exitCode": 0}, standing=standing), "boot") == standing

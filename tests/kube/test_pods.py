@@ -23,6 +23,7 @@ def test_only_our_annotations_and_the_users_key_are_kept() -> None:
 
 
 def test_containers_come_with_their_kind_limits_and_state() -> None:
+    running = {"state": {"running": {}}, "ready": True}
     parsed = pod(
         spec={
             "initContainers": [{"name": "cpuplan"}, {"name": "proxy", "restartPolicy": "Always"}],
@@ -38,9 +39,7 @@ def test_containers_come_with_their_kind_limits_and_state() -> None:
             "initContainerStatuses": [
                 {"name": "cpuplan", "state": {"terminated": {"exitCode": 0, "message": "verdict"}}}
             ],
-            "containerStatuses": [
-                {"name": "engine", "containerID": "containerd://abc", "state": {"running": {}}, "restartCount": 2}
-            ],
+            "containerStatuses": [{"name": "engine", "containerID": "containerd://abc", **running, "restartCount": 2}],
         },
     )
     assert [(c.name, c.kind) for c in parsed.containers] == [
@@ -50,7 +49,7 @@ def test_containers_come_with_their_kind_limits_and_state() -> None:
     ]
     engine = parsed.containers[2]
     assert (engine.cpu_limit, engine.extended) == (2.5, {"nvidia.com/gpu": 2})
-    assert (engine.container_id, engine.is_running, engine.restart_count) == ("abc", True, 2)
+    assert (engine.container_id, engine.is_running, engine.is_ready, engine.restart_count) == ("abc", True, True, 2)
     assert parsed.containers[0].message == "verdict"
 
 

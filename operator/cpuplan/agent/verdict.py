@@ -26,25 +26,20 @@ _WORST_FIRST = ("stuck", _FAIL, "untested", _PASS)
 def hostflag_annotation(pod: Pod, boot_id: str) -> str | None:
     """The value of `cpuplan.dev/hostflag` that the pod should have; None without a verdict of this pod.
 
-    It is the init container's, unless `cpuplan run` has a worse one and did not start its container's command.
+    It is the init container's, unless `cpuplan run` has a worse one and did not start its container's command. While
+    such a container runs again and is not ready, nobody knows whether the command starts this time: what stands goes
+    on counting, so that a crash loop does not change the annotation at every start.
     """
-    found = [_of_init(pod, boot_id), *(_of_container(container, pod, boot_id) for container in pod.containers)]
+    standing = _standing(pod)
+    kept_back = [container for container in pod.containers if _is_of_run(container, pod)]
+    found = [_of_init(pod, boot_id)]
+    if any(container.is_running and not container.is_ready for container in kept_back):
+        found.append(standing)
+    found += [_verdict(c.message or "", pod.uid, boot_id) for c in kept_back if not c.is_running]
     verdicts = [verdict for verdict in found if verdict is not None]
     if verdicts:
         return _json(min(verdicts, key=lambda verdict: _WORST_FIRST.index(verdict["verdict"])))
-    standing = pod.annotations.get(HOSTFLAG, "")
-    is_ours = len(standing) <= _MOST_BYTES and _document(standing).get("podUID") == pod.uid
-    return standing if is_ours else None
-
-
-def verdict_json(message: str, pod_uid: str, boot_id: str) -> str | None:
-    """The verdict of an init container's termination message as compact JSON; None where the message is none.
-
-    The message's first line begins with the verdict and may go on with a fault code. The JSON object on the second
-    line says the same and more; it may be missing or cut off. A message without a verdict is the end of a crash's log.
-    """
-    verdict = _verdict(message, pod_uid, boot_id)
-    return _json(verdict) if verdict is not None else None
+    return None if standing is None else _json(standing)
 
 
 def _of_init(pod: Pod, boot_id: str) -> dict[str, Any] | None:
@@ -56,16 +51,26 @@ def _of_init(pod: Pod, boot_id: str) -> dict[str, Any] | None:
     return _value(_FAIL, injected.CRASHED, pod.uid, boot_id, []) if is_silent_failure else found
 
 
-def _of_container(container: Container, pod: Pod, boot_id: str) -> dict[str, Any] | None:
-    """The verdict of a container whose last message is that of `cpuplan run`; None for any other, and while it runs."""
-    message = container.message or ""
-    is_ours = container.kind is not ContainerKind.INIT and _summary(message).get("podUID") == pod.uid
-    if container.is_running or not is_ours:
-        return None
-    return _verdict(message, pod.uid, boot_id)
+def _is_of_run(container: Container, pod: Pod) -> bool:
+    """Whether the container's last end was that of a `cpuplan run` that did not start its command."""
+    is_message_ours = _summary(container.message or "").get("podUID") == pod.uid
+    return container.kind is not ContainerKind.INIT and is_message_ours
+
+
+def _standing(pod: Pod) -> dict[str, Any] | None:
+    """The verdict that stands on the pod; None where there is none, or one that is not of this pod or not ours."""
+    text = pod.annotations.get(HOSTFLAG, "")
+    document = _document(text) if len(text) <= _MOST_BYTES else {}
+    is_ours = document.get("podUID") == pod.uid and document.get("verdict") in _WORST_FIRST
+    return document if is_ours and len(_json(document)) <= _MOST_BYTES else None
 
 
 def _verdict(message: str, pod_uid: str, boot_id: str) -> dict[str, Any] | None:
+    """The verdict of a termination message; None where the message is empty.
+
+    The message's first line begins with the verdict and may go on with a fault code. The JSON object on the second
+    line says the same and more; it may be missing or cut off. A message without a verdict is the end of a crash's log.
+    """
     head = message.strip().partition("\n")[0]
     words = [_word(word.strip(":,;()")) for word in head[:_FIRST_LINE_CHARACTERS].split()]
     if not words:

@@ -49,6 +49,7 @@ class Container:
         extended: count per extended resource, as limited (requests equal limits there).
         container_id: the runtime's id without its scheme, None before it was created.
         is_running: the kubelet reports it as running now.
+        is_ready: it passes its readiness probe; without one it does as long as it runs.
         has_ended: it has ended and is never started again, while others of the pod may go on.
         restart_count: how often the kubelet restarted it.
         message: the termination message of its last end, None before.
@@ -63,6 +64,7 @@ class Container:
     claims: tuple[ClaimUse, ...]
     container_id: str | None
     is_running: bool
+    is_ready: bool
     has_ended: bool
     restart_count: int
     message: str | None
@@ -202,6 +204,7 @@ def _container(spec: JsonObject, kind: ContainerKind, status: JsonObject, *, pod
         ),
         container_id=container_id.rpartition("//")[2] or None if isinstance(container_id, str) else None,
         is_running="running" in state,
+        is_ready=status.get("ready") is True,
         has_ended=kind is ContainerKind.REGULAR and _has_ended(spec, state, pod_restart_policy),
         restart_count=restarts if isinstance(restarts, int) else 0,
         message=_text(ended.get("message")),
