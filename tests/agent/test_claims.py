@@ -401,10 +401,13 @@ def test_a_device_of_an_unknown_driver_that_no_slice_shows_is_not_ignored_in_sil
     assert (plan.reason, plan.why) == (
         "device-unknown",
         f"no ResourceSlice of node {NODE} has device gpus.example.com/{NODE}/gpu-1: whether that is a GPU is not "
-        "known; if its driver has nothing else, name it in deviceDrivers",
+        "known, and the slices are read again about every minute; if its driver has nothing else, name it in "
+        "deviceDrivers",
     )
     publish(node, {"gpu-1": address(SECOND)}, driver="gpus.example.com")
-    node.clock.advance(601)
+    node.clock.advance(31)
+    assert node.turn() == []
+    node.clock.advance(30)
     node.turn()
     assert node.status("llm-0") == "Pinned"
 

@@ -54,6 +54,9 @@ SILENCE_SECONDS = 10.0
 SLICES_SECONDS = 600.0
 """A device that is known stays where it is; thousands of nodes must not list their slices every half minute."""
 
+UNDECIDED_SECONDS = 60.0
+"""A device that may be no GPU is looked for this often: its driver may be late, or it may stand in no slice for ever."""
+
 _NVIDIA_UUIDS = ("GPU-", "MIG-")
 
 _log = logging.getLogger(__name__)
@@ -121,11 +124,12 @@ class ClaimReader:
         self._silent: tuple[float, NotAllocated] | None = None
 
     def forget_slices(self) -> None:
-        """Reads the node's slices anew at the next question, if they lacked a GPU or are SLICES_SECONDS old.
+        """Reads the node's slices anew at the next question, if they lacked a GPU or are too old.
 
-        A device that may be no GPU is no reason: that of a network may stand in no slice of the node for ever.
+        They are after SLICES_SECONDS; where they lacked a device that may be one, after UNDECIDED_SECONDS.
         """
-        if self._missing or self._monotonic() - self._slices_read_at >= SLICES_SECONDS:
+        most_seconds = UNDECIDED_SECONDS if self._undecided else SLICES_SECONDS
+        if self._missing or self._monotonic() - self._slices_read_at >= most_seconds:
             self._attributes = None
             self._missing.clear()
             self._undecided.clear()

@@ -277,7 +277,8 @@ def _no_workers(found: FoundDevices) -> Refusal:
         whys = "; ".join(device.why for device in found.undecided)
         return Refusal(
             reasons.DEVICE_UNKNOWN,
-            f"{whys}: whether that is a GPU is not known; if its driver has nothing else, name it in deviceDrivers",
+            f"{whys}: whether that is a GPU is not known, and the slices are read again about every minute; if its "
+            "driver has nothing else, name it in deviceDrivers",
         )
     return Refusal(
         reasons.NO_DEVICE,
