@@ -55,7 +55,7 @@ SLICES_SECONDS = 600.0
 """A device that is known stays where it is; thousands of nodes must not list their slices every half minute."""
 
 UNDECIDED_SECONDS = 60.0
-"""A device that may be no GPU is looked for this often: its driver may be late, or it may stand in no slice for ever."""
+"""A device that may be no GPU is looked for this often: its driver may be late, or it stands in no slice for ever."""
 
 _NVIDIA_UUIDS = ("GPU-", "MIG-")
 
