@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from argparse import ArgumentParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from cpuplan.agent import explaining
 from cpuplan.agent.process import documents_of
 from cpuplan.agent.settings import add_arguments, settings_from
 from cpuplan.kube.paths import pod_path
@@ -16,7 +19,7 @@ from cpuplan.model.cpulist import format_cpu_list
 from cpuplan.planning.explained import ContainerExplained, PodExplained
 from cpuplan.planning.explanation import Topic
 from cpuplan.planning.searches import Fate
-from cpuplan.process.endpoints import QueryError
+from cpuplan.process.endpoints import BusyError, QueryError
 from tests.agent.node import MakeNode, TestNode
 from tests.agent.test_process import LIMIT_SECONDS, running_agent
 from tests.machines import gpu_uuid
@@ -339,6 +342,29 @@ def test_a_full_node_is_explained_within_bounds(node: TestNode) -> None:
     node.turn()
     text = node.assembled.explainer.document({"namespace": "default", "pod": "llm-0"})
     assert len(text) < 256 << 10
+
+
+def test_who_waits_too_long_for_others_is_sent_away(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.add_pod("llm-0", gpus={"engine": [FIRST]})
+    node.turn()
+    begun, over = threading.Event(), threading.Event()
+    make = explaining.candidates_of
+
+    def slowly(*args: Any, **more: Any) -> Any:
+        begun.set()
+        over.wait(30)
+        return make(*args, **more)
+
+    monkeypatch.setattr(explaining, "candidates_of", slowly)
+    monkeypatch.setattr(explaining, "MOST_WAIT_SECONDS", 0.01)
+    first = threading.Thread(target=explained, args=(node,), daemon=True)
+    first.start()
+    assert begun.wait(30)
+    with pytest.raises(BusyError, match="busy with other questions"):
+        explained(node)
+    over.set()
+    first.join(30)
+    assert explained(node).generation == 1
 
 
 def test_the_process_answers_for_one_pod_beside_the_metrics(node: TestNode, tmp_path: Path) -> None:

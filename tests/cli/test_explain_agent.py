@@ -391,6 +391,19 @@ def test_an_agents_url_can_be_given(explain_pod: Command, agent: OneAgent, api: 
     assert agent.asked == [{"namespace": "default", "pod": "llm-0"}]
 
 
+def test_a_url_of_a_busy_agent_is_to_be_asked_again(explain_pod: Command, agent: OneAgent, api: FakeApi) -> None:
+    agent.answer = ApiAnswer(503, b"busy with other questions\n")
+    url = f"{api.url}{AGENT}:9465/proxy/explain"
+
+    answer = explain_pod("--agent-url", url)
+
+    assert (answer.exit_code, answer.facts["agent"]) == (
+        0,
+        f"the agent cannot be asked now: {url}?namespace=default&pod=llm-0 was answered with 503: busy with other "
+        "questions; ask again in a moment",
+    )
+
+
 @pytest.mark.parametrize("url", ["http://[::1", "http://127.0.0.1:1/explain", "http://foo bar/"])
 def test_a_url_that_cannot_be_asked_costs_the_agents_part_alone(
     explain_pod: Command, agent: OneAgent, url: str

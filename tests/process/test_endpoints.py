@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from cpuplan.process.address import Address
-from cpuplan.process.endpoints import Answers, ListenError, Query, QueryError, served
+from cpuplan.process.endpoints import Answers, BusyError, ListenError, Query, QueryError, served
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class Process:
         self.asked = dict(query)
         if "wrong" in query:
             raise QueryError("give what is right")
+        if "often" in query:
+            raise BusyError("busy with others")
         return self.document if "hard" not in query else str(1 // 0)
 
     def ask(self, path: str, *, accept: str = "*/*") -> tuple[int, str]:
@@ -102,6 +104,10 @@ def test_a_query_that_a_document_cannot_answer_is_told_why(process: Process) -> 
     assert process.ask("/things?wrong=1") == (HTTPStatus.BAD_REQUEST, "give what is right\n")
     many = "&".join(f"p{number}=1" for number in range(17))
     assert process.ask(f"/things?{many}") == (HTTPStatus.BAD_REQUEST, "a query has at most 16 parameters\n")
+
+
+def test_a_document_that_cannot_be_made_now_is_told_so(process: Process) -> None:
+    assert process.ask("/things?often=1") == (HTTPStatus.SERVICE_UNAVAILABLE, "busy with others\n")
 
 
 def test_a_document_that_cannot_be_made_is_an_answer_too(process: Process, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,8 @@
 """Why the node's plans are what they are: kept from the last turn as it was, told of one pod when somebody asks.
 
 A turn only leaves its values here. What is said is made from them when it is asked for, in the asker's thread, of
-one pod at a time and by one asker at a time: no question slows the loop by more than one of them takes.
+one pod at a time and by one asker at a time: no question slows the loop by more than one of them takes. An asker
+whose turn does not come soon is sent away: whoever reaches the port may ask, and waiting takes a thread.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from ..planning.explained import ContainerExplained, PodExplained
 from ..planning.explanation import NOTHING, Decision, Sentence, Topic
 from ..planning.ledger import Key
 from ..planning.override import Difference
-from ..process.endpoints import Query, QueryError
+from ..process.endpoints import BusyError, Query, QueryError
 from .containers import NodeState, PodRequests, decided_plan
 from .grounds import Grounds, node_exclusions
 
 MOST_DIFFERENCES = 64
 """Differences of the topology override that are told: an override names as many GPUs as it likes."""
+
+MOST_WAIT_SECONDS = 1.0
+"""For those who asked before: more than ten of the longest answers."""
 
 _TOPIC_ORDER = {topic: place for place, topic in enumerate(Topic)}
 
@@ -93,13 +97,18 @@ class NodeExplainer:
 
         Raises:
             QueryError: the query names no pod.
+            BusyError: others were being answered for MOST_WAIT_SECONDS.
         """
         namespace, name = query.get("namespace"), query.get("pod")
         if not namespace or not name:
             raise QueryError("name a pod: /explain?namespace=NAMESPACE&pod=NAME")
-        with self._one_at_a_time:
+        if not self._one_at_a_time.acquire(timeout=MOST_WAIT_SECONDS):
+            raise BusyError("busy with other questions")
+        try:
             explained = self.explain_pod(namespace, name, trouble=trouble)
             return "" if explained is None else json.dumps(explained.to_document())
+        finally:
+            self._one_at_a_time.release()
 
     def explain_pod(self, namespace: str, name: str, *, trouble: str = "") -> PodExplained | None:
         """What the last turn knew of a pod; None before the first."""

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,10 @@ MOST_BYTES = 8 << 20
 
 class NoAnswerError(CliError):
     """A URL gave no answer, or none that can be read."""
+
+
+class NoAnswerNowError(NoAnswerError):
+    """The agent has no answer at this moment: it has just started, or answers others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,7 @@ def ask_url(url: str, page: str) -> Any:
 
     Raises:
         CliError: it is no URL.
+        NoAnswerNowError: asking again helps.
         NoAnswerError: there is no answer, or one that is no JSON.
     """
     if not url.startswith(("http://", "https://")):
@@ -91,7 +97,8 @@ def ask_url(url: str, page: str) -> Any:
     except urllib.error.HTTPError as error:
         with error:
             why = error.read(200).decode("utf-8", "replace").strip() or error.reason
-        raise NoAnswerError(f"{url} was answered with {error.code}: {why}") from error
+        kind = NoAnswerNowError if error.code == HTTPStatus.SERVICE_UNAVAILABLE else NoAnswerError
+        raise kind(f"{url} was answered with {error.code}: {why}") from error
     except (OSError, HTTPException, ValueError, RecursionError) as error:
         why = " ".join(str(getattr(error, "reason", error)).split())
         raise NoAnswerError(f"{url} cannot be read: {why}") from error

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from ..kube.errors import ForbiddenError, KubeError, NotFoundError
 from ..planning.explained import EXPLANATION_VERSION, PodExplained
-from .agents import Agent, NoAnswerError, agents_of, ask_agent, ask_url
+from .agents import Agent, NoAnswerError, NoAnswerNowError, agents_of, ask_agent, ask_url
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
@@ -64,6 +64,8 @@ def part_of_url(url: str, pod: AskedPod) -> AgentsPart:
     full = f"{url}{'&' if '?' in url else '?'}{urlencode(_query(pod))}"
     try:
         return AgentsPart(_judged(f"the agent at {url}", ask_url(full, EXPLAIN_PAGE), pod))
+    except NoAnswerNowError as error:
+        return _nothing(f"the agent cannot be asked now: {error}; ask again in a moment")
     except NoAnswerError as error:
         return _nothing(
             f"the agent cannot be asked: {error}; give the URL of the page /{EXPLAIN_PAGE} of its node's agent"

@@ -34,7 +34,10 @@ Query = Mapping[str, str]
 """The parameters of a request by their names; of several of one name the last."""
 
 Document = Callable[[Query], str]
-"""Gives the JSON text for a request, empty while there is none yet; raises QueryError for what it cannot answer."""
+"""Gives the JSON text for a request, empty while there is none yet.
+
+Raises QueryError for what it cannot answer, and BusyError for what it cannot answer now.
+"""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
@@ -46,6 +49,10 @@ _log = logging.getLogger(__name__)
 
 class QueryError(ValueError):
     """The parameters are not what the document needs; the text says what it does."""
+
+
+class BusyError(Exception):
+    """Others are being answered, and asking again helps; the text says so."""
 
 
 class ListenError(OSError):
@@ -104,6 +111,8 @@ def _document(document: Document, query: str) -> tuple[HTTPStatus, bytes, str]:
         text = document(parameters)
     except QueryError as error:
         return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), PLAIN_TEXT
+    except BusyError as error:
+        return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), PLAIN_TEXT
     except Exception:  # noqa: BLE001 - the asker is told, and the process goes on
         _log.exception("a document cannot be made")
         why = b"the document cannot be made; the log of this process says why\n"
