@@ -9,13 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cpuplan.agent.verdict import verdict_json
+from cpuplan.agent.verdict import hostflag_annotation
 from cpuplan.agent.workers import MOST_WORKERS, workers_of
 from cpuplan.cli.errors import CliError
 from cpuplan.cli.podsource import read_file
 from cpuplan.host.root import HostRoot
 from cpuplan.inprocess.published import PublishedPlan, read_published
-from cpuplan.kube.annotations import MOST_BYTES, PLAN, annotations_of, next_plan, plan_in
+from cpuplan.kube.annotations import HOSTFLAG, HOSTFLAG_BYTES, MOST_BYTES, PLAN, annotations_of, next_plan, plan_in
+from cpuplan.kube.pods import parse_pod
 from cpuplan.model.errors import CpuPlanError
 from cpuplan.model.podplan import PodPlan
 from cpuplan.model.request import WorkerDevice
@@ -40,6 +41,7 @@ CONTAINER = {
 }
 DOCUMENT = {"version": 1, "generation": 3, "podUID": "u", "bootID": "b", "node": "n", "containers": {"e": CONTAINER}}
 TEXT = json.dumps(DOCUMENT)
+STANDING = ('{"verdict":"stuck","fault":"device-stuck","bootID":"b","podUID":"u","deviceUUIDs":[]}', "", "[]", "{}")
 MESSAGES = (
     'pass\n{"verdict":"pass","fault":"","bootID":"b","podUID":"u","deviceUUIDs":["GPU-1"]}',
     "fail wrap-lost: the stream stayed parked",
@@ -119,7 +121,22 @@ def test_workers_are_given_devices_or_the_value_is_an_error_of_ours(text: str, d
 
 
 @fuzz
-@given(mutated(MESSAGES) | JSON.map(lambda value: f"pass\n{json.dumps(value)}"))
-def test_a_verdict_is_small_json_or_none(message: str) -> None:
-    verdict = verdict_json(message, "u", "b")
-    assert verdict is None or (json.loads(verdict)["podUID"] == "u" and len(verdict) < 8 * 512)
+@given(mutated(MESSAGES) | JSON.map(lambda value: f"pass\n{json.dumps(value)}"), mutated(STANDING), st.booleans())
+def test_a_verdict_is_small_json_or_none(message: str, standing: str, is_of_init: bool) -> None:
+    """Whoever's message it is, and whatever stands on the pod, while the engine runs and is not ready."""
+    init = {"terminated": {"exitCode": 0, "message": message if is_of_init else ""}}
+    run = {"terminated": {"exitCode": 3, "message": message}}
+    pod = parse_pod(
+        {
+            "metadata": {"namespace": "n", "name": "p", "uid": "u", "annotations": {HOSTFLAG: standing}},
+            "spec": {"initContainers": [{"name": "cpuplan"}], "containers": [{"name": "engine"}]},
+            "status": {
+                "initContainerStatuses": [{"name": "cpuplan", "state": init}],
+                "containerStatuses": [{"name": "engine", "state": {"running": {}}, "lastState": run}],
+            },
+        }
+    )
+    verdict = hostflag_annotation(pod, "b")
+    assert verdict is None or (
+        json.loads(verdict)["podUID"] == "u" and len(HOSTFLAG) + len(verdict.encode()) <= HOSTFLAG_BYTES
+    )
