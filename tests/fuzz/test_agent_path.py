@@ -27,6 +27,7 @@ from cpuplan.agent.podresources import (
 from cpuplan.agent.podresources_messages import LIST_METHOD
 from cpuplan.kube.annotations import CONTAINER, PLAN, SETTING, WORKERS, annotations_of, next_plan
 from cpuplan.kube.pods import Pod, parse_pod
+from cpuplan.model.cpulist import MAX_CPU
 from cpuplan.model.podplan import PodPlan
 from cpuplan.planning.ledger import plan_node
 from cpuplan.planning.standing import is_sound
@@ -42,7 +43,7 @@ IDS = [gpu_uuid(MACHINE, "0000:1b:00.0"), gpu_uuid(MACHINE, "0000:9d:00.0"), "00
 NAMES = ("engine", "", "e" * 70)
 
 DEVICES = st.lists(st.tuples(st.sampled_from((RESOURCE, "x/y")), mutated(IDS)), max_size=3)
-CPU_IDS = st.frozensets(st.sampled_from((0, 1, 2, 112, 223, 224, 1 << 62)), max_size=4)
+CPU_IDS = st.frozensets(st.sampled_from((0, 1, 2, 112, 223, 224, MAX_CPU)), max_size=4)
 CONTAINER_ASSIGNMENTS = st.builds(
     ContainerAssignment,
     devices=DEVICES.map(lambda pairs: tuple(AssignedDevice(*pair) for pair in pairs)),

@@ -21,6 +21,7 @@ from cpuplan.kube.answers import json_object, refusal
 from cpuplan.kube.client import KubeClient
 from cpuplan.kube.errors import KubeError, UnexpectedAnswerError
 from cpuplan.kube.pods import parse_pod
+from cpuplan.model.cpulist import MAX_CPU
 from tests.fuzz.effort import fuzz
 from tests.fuzz.mutation import file_contents, json_values, outcome_of
 
@@ -155,7 +156,7 @@ ANSWERS = message_contents(ANSWER.DESCRIPTOR).map(lambda content: ANSWER(**conte
 def test_every_answer_of_a_kubelet_is_assignments(answer: Message) -> None:
     assignments = parse_assignments(answer)
     cpus = {cpu for pods in assignments.values() for pod in pods for cpu in pod.cpu_ids}
-    assert all(cpu >= 0 for cpu in cpus)
+    assert all(0 <= cpu <= MAX_CPU for cpu in cpus)
 
 
 @fuzz

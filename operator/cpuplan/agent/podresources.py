@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from ..model.cpulist import MAX_CPU
 from .podresources_messages import LIST_METHOD, message_class
 
 DEADLINE_SECONDS = 10.0
@@ -132,7 +133,8 @@ def _container(content: Any) -> ContainerAssignment:
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:
-    return frozenset(cpu for cpu in ids if cpu >= 0)
+    """What can be a CPU of Linux; a plan that names another could not be read back."""
+    return frozenset(cpu for cpu in ids if 0 <= cpu <= MAX_CPU)
 
 
 def _sentence(socket: Path, error: grpc.RpcError) -> str:
