@@ -20,6 +20,7 @@ from cpuplan.model.podplan import ContainerPlan, PodPlan, Status
 from cpuplan.model.topology import HostTopology
 from tests.agent.story import Story
 from tests.agent.told import ToldPod
+from tests.wholecores import whole_cores
 
 SCHEMA = Draft202012Validator(json.loads((Path(__file__).parents[2] / "docs" / "plan.schema.json").read_text()))
 
@@ -114,7 +115,7 @@ def plans_fit_the_published_schema(now: AtRest) -> Iterator[str]:
 def cores_are_held_once(now: AtRest) -> Iterator[str]:
     """Whole cores: nobody gets a neighbour's sibling thread."""
     for (pod, container, plan), (other, second, beside) in combinations(now.live, 2):
-        shared = now.topology.whole_cores(plan.pinned) & beside.pinned
+        shared = whole_cores(now.topology, plan.pinned) & beside.pinned
         if shared:
             yield f"{pod.name} {container} and {other.name} {second} share {format_cpu_list(shared)}"
 
@@ -184,7 +185,7 @@ def generations_rise_with_changes(now: AtRest) -> Iterator[str]:
 
 def pools_float_beside_all_pins(now: AtRest) -> Iterator[str]:
     """A core is free for all pools once its holder is gone."""
-    held = now.topology.whole_cores(frozenset(cpu for _, _, plan in now.live for cpu in plan.pinned))
+    held = whole_cores(now.topology, frozenset(cpu for _, _, plan in now.live for cpu in plan.pinned))
     for pod, container, plan in now.asking:
         if plan.pool_cpus != ((plan.mask - held) or (plan.mask - plan.pinned)):
             yield f"{pod.name} {container} floats on {format_cpu_list(plan.pool_cpus)} beside {format_cpu_list(held)}"

@@ -19,6 +19,7 @@ from cpuplan.model.topology import HostTopology, is_pci_address, normalise_addre
 from cpuplan.planning.confidence import judge_topology
 from tests.fuzz.effort import fuzz
 from tests.fuzz.mutation import file_contents, mutated, outcome_of
+from tests.wholecores import whole_cores
 
 LISTS = ("0-3,8", "0", "", "0-65536", "3-1", "0-55,112-167", "1,1,1", " 0 - 1 ")
 QUOTAS = ("max 100000", "150000 100000", "max", "-1", "0 0", "100000", "1 2 3")
@@ -176,7 +177,7 @@ def test_a_sysfs_is_a_topology_that_can_be_judged(
     assert isinstance(topology, HostTopology)
     assert all(cpu in topology.siblings_of(cpu) for cpu in topology.online)
     assert judge_topology(topology).level
-    assert topology.whole_cores(topology.online) >= topology.online
+    assert whole_cores(topology, topology.online) >= topology.online
 
 
 @fuzz

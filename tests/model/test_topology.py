@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cpuplan.model.topology import HostTopology, PciFunction, normalise_address
+from tests.wholecores import whole_cores
 
 
 @pytest.mark.parametrize(
@@ -73,4 +74,4 @@ def test_a_cpu_of_which_nothing_is_known_is_a_core_by_itself() -> None:
 def test_a_whole_core_has_the_threads_that_either_list_names() -> None:
     lists = {0: frozenset({0, 1}), 1: frozenset({1}), 2: frozenset({2, 3}), 3: frozenset({2, 3})}
     topology = HostTopology(frozenset(range(4)), lists)
-    assert [topology.whole_cores({cpu}) for cpu in range(4)] == [{0, 1}, {0, 1}, {2, 3}, {2, 3}]
+    assert [whole_cores(topology, {cpu}) for cpu in range(4)] == [{0, 1}, {0, 1}, {2, 3}, {2, 3}]

@@ -13,6 +13,7 @@ from cpuplan.model.reasons import CONFLICT, OVER_SHARE, PINNED
 from cpuplan.model.request import DeploymentRequest
 from cpuplan.planning.cores import Geometry
 from cpuplan.planning.deployment import plan_deployment
+from tests.wholecores import whole_cores
 
 from .node_history import PlanNode, Round
 
@@ -27,7 +28,7 @@ def violations(done: Round, plan: PlanNode) -> list[str]:
 def pinned_cores_never_overlap(done: Round) -> Iterator[str]:
     """Whole cores: a neighbour never gets a sibling thread."""
     for (key, plan), (other_key, other) in combinations(done.plans.items(), 2):
-        shared = done.topology.whole_cores(plan.pinned) & other.pinned
+        shared = whole_cores(done.topology, plan.pinned) & other.pinned
         if shared:
             yield f"{key} and {other_key} share {format_cpu_list(shared)}"
 
@@ -83,7 +84,7 @@ def pins_are_sticky(done: Round) -> Iterator[str]:
 
 def _is_contested(request: DeploymentRequest, done: Round) -> bool:
     claims = [other.previous.pinned for other in done.requests if other.previous and other.key != request.key]
-    own = done.topology.whole_cores(request.previous.pinned) if request.previous else frozenset[int]()
+    own = whole_cores(done.topology, request.previous.pinned) if request.previous else frozenset[int]()
     return any(own & claim for claim in claims)
 
 
@@ -99,7 +100,7 @@ def a_mask_is_never_pinned_whole(done: Round) -> Iterator[str]:
 def pools_float_where_nobody_pins(done: Round) -> Iterator[str]:
     """A core is free for the pools at once when its holder has ended."""
     everything = frozenset(cpu for plan in done.plans.values() for cpu in plan.pinned)
-    held = done.topology.whole_cores(everything)
+    held = whole_cores(done.topology, everything)
     for key, plan in done.plans.items():
         if plan.pool_cpus != ((plan.mask - held) or (plan.mask - plan.pinned)):
             yield f"{key} floats on {format_cpu_list(plan.pool_cpus)}"

@@ -117,10 +117,6 @@ class HostTopology:
                 mates.setdefault(other, {other}).add(cpu)
         return {cpu: frozenset(together) for cpu, together in mates.items()}
 
-    def whole_cores(self, cpus: Iterable[int]) -> frozenset[int]:
-        """The CPUs together with every hardware thread that shares a core with one of them."""
-        return with_core_mates(cpus, self.core_mates())
-
 
 def with_core_mates(cpus: Iterable[int], core_mates: Mapping[int, frozenset[int]]) -> frozenset[int]:
     """The CPUs together with their mates, as `HostTopology.core_mates` tells them."""
