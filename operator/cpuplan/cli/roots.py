@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..host.affinity import process_mask
-from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset, cpu_limit_sources, cpuset_source
+from ..host.cgroup import CpuLimit, cgroup_cpu_limit, cgroup_cpuset, cpu_limit_sources, cpuset_source, own_mountinfo
 from ..host.root import HostRoot
 from ..host.threads import read_allowed_cpus
 from ..model.source import Source
@@ -73,8 +73,7 @@ class Allowance:
 
 def read_allowance(root: HostRoot) -> Allowance:
     """The mask, cpuset and quota of this process, or of the process that `proc/self` of a tree describes."""
-    memberships, mountinfo = root.proc / "self" / "cgroup", root.proc / "self" / "mountinfo"
-    mounts = mountinfo if mountinfo.exists() else None
+    memberships, mounts = root.proc / "self" / "cgroup", own_mountinfo(root)
     return Allowance(
         mask=process_mask() if root == HostRoot() else read_allowed_cpus("self", root),
         cpuset=cgroup_cpuset(root.cgroup, memberships, mountinfo=mounts),

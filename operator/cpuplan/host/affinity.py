@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..model.plan import usable_count
-from .cgroup import cgroup_cpu_quota
+from .cgroup import cgroup_cpu_quota, own_mountinfo
 from .root import HostRoot
 from .sysfs import THIS_HOST
 from .threads import read_allowed_cpus
@@ -26,9 +26,7 @@ def process_mask() -> frozenset[int]:
 
 def visible_quota(root: HostRoot = THIS_HOST) -> float | None:
     """CPUs of the tightest limit that this process sees on itself; None without one."""
-    own = root.proc / "self"
-    mounts = own / "mountinfo"
-    return cgroup_cpu_quota(root.cgroup, own / "cgroup", mountinfo=mounts if mounts.exists() else None)
+    return cgroup_cpu_quota(root.cgroup, root.proc / "self" / "cgroup", mountinfo=own_mountinfo(root))
 
 
 def usable_cpus() -> int:

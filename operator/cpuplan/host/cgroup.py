@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..model.source import Source
-from .root import read_text
+from .root import HostRoot, read_text
 from .sysfs import read_cpu_list
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -32,6 +32,12 @@ class CpuLimit:
 
     quota: float | None
     folder: Path | None
+
+
+def own_mountinfo(root: HostRoot) -> Path | None:
+    """The mountinfo of this process, or of the one that a copied tree describes; None where the copy lacks it."""
+    file = root.proc / "self" / "mountinfo"
+    return file if file.exists() else None
 
 
 def cgroup_cpu_quota(
