@@ -215,7 +215,7 @@ def test_a_plan_made_under_an_override_is_explained_with_it(cpuplan: Command, se
     """Without it no candidate is said to have been held: nobody held them."""
     override = tmp_path / "override.toml"
     override.write_text('[[gpus]]\naddress = "0000:1b:00.0"\nnode = 1\n')
-    topology = override_topology(read_topology(server), read_override(override)).topology
+    topology = override_topology(read_topology(server), read_override(override).placements).topology
     published = tmp_path / "pod.json"
     published.write_text(json.dumps(pod(plan_of_pod(SERVER, server, gpus=(0,), topology=topology))))
     words = ("explain", "-f", published, "--sysfs-root", server.sys)

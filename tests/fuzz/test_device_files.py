@@ -96,7 +96,7 @@ def test_an_override_is_placements_or_an_error_that_names_the_file(tmp_path: Pat
     if isinstance(found, Exception):
         assert str(path) in str(found)
         return
-    assert all(is_pci_address(placement.address) and placement.node >= 0 for placement in found)
+    assert all(is_pci_address(placement.address) and placement.node >= 0 for placement in found.placements)
     function = PciFunction("0000:1b:00.0", "0x10de", "0x030200", "0", frozenset({0}))
-    result = override_topology(HostTopology(frozenset({0}), {}, (function,)), found)
+    result = override_topology(HostTopology(frozenset({0}), {}, (function,)), found.placements)
     assert len(result.topology.functions) == 1

@@ -69,7 +69,7 @@ def test_an_override_that_is_none_is_one_error_that_names_the_file(tmp_path: Pat
 def test_a_large_mask_of_an_override_is_read(tmp_path: Path) -> None:
     path = tmp_path / "override"
     path.write_text(nccl("0", ",".join(["ffffffff"] * 256)))
-    (placement,) = read_override(path)
+    (placement,) = read_override(path).placements
     assert placement.cpus == frozenset(range(8192))
 
 

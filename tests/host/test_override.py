@@ -31,16 +31,16 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_table_places_a_gpu_on_a_node_with_its_own_cpus(tmp_path: Path) -> None:
     file = written(tmp_path, '[[gpus]]\naddress = "00000000:1B:00.0"\nnode = 1\ncpus = "4-7"\n')
-    assert read_override(file) == (GpuPlacement("0000:1b:00.0", 1, parse_cpu_list("4-7")),)
+    assert read_override(file).placements == (GpuPlacement("0000:1b:00.0", 1, parse_cpu_list("4-7")),)
 
 
 def test_a_table_without_cpus_means_those_of_the_node(tmp_path: Path) -> None:
     file = written(tmp_path, '[[gpus]]\naddress = "0000:1b:00.0"\nnode = 0\n')
-    assert read_override(file) == (GpuPlacement("0000:1b:00.0", 0, None),)
+    assert read_override(file).placements == (GpuPlacement("0000:1b:00.0", 0, None),)
 
 
 def test_an_nccl_file_places_its_gpus_also_behind_switches_and_nothing_else(tmp_path: Path) -> None:
-    assert read_override(written(tmp_path, NCCL_XML)) == (
+    assert read_override(written(tmp_path, NCCL_XML)).placements == (
         GpuPlacement("0000:1b:00.0", 0, parse_cpu_list("0-1,32-47")),
         GpuPlacement("0000:61:00.0", 1, None),
     )

@@ -22,9 +22,9 @@ from ..model.topology import HostTopology
 from ..planning.candidates import candidates_of
 from ..planning.explain import explain
 from ..planning.explained import ContainerExplained, PodExplained
-from ..planning.explanation import NOTHING, Decision, Sentence, Topic
+from ..planning.explanation import NOTHING, Decision, Topic
 from ..planning.ledger import Key
-from ..planning.override import Difference
+from ..planning.override import Difference, sentences_of
 from ..process.endpoints import BusyError, Query, QueryError
 from .containers import NodeState, PodRequests, decided_plan
 from .grounds import Grounds, node_exclusions
@@ -157,7 +157,7 @@ class NodeExplainer:
             # What was passed over is among the candidates, with everything else.
             *(s for s in explain(decision, topology, placed_by=self._placed_by) if s.topic is not Topic.REJECTED),
             *(grounds.sentences(plan) if grounds is not None else ()),
-            *_override_sentences(turn.differences),
+            *sentences_of(turn.differences[:MOST_DIFFERENCES]),
         ]
         return ContainerExplained(
             name=request.container,
@@ -209,9 +209,3 @@ def _neighbours(own: DeploymentRequest, turn: Turn) -> dict[str, frozenset[int]]
             if plan is not None and plan.pinned and request.key != own.key:
                 found[str(request)] = found.get(str(request), frozenset()) | plan.pinned
     return found
-
-
-def _override_sentences(differences: tuple[Difference, ...]) -> Iterator[Sentence]:
-    for difference in differences[:MOST_DIFFERENCES]:
-        text = f"the topology override differs from sysfs: {difference.sentence}"
-        yield Sentence(Topic.TOPOLOGY, text, difference.sources)

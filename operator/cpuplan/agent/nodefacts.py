@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 from ..host.devices import AddressOfUuid, PlacedDevice, UnplacedDevice, place_device
 from ..host.identity import read_boot_id
+from ..host.override import OverrideFile
 from ..host.podcgroups import ContainerCgroup, PodCgroups
 from ..host.root import HostRoot, read_text
 from ..host.sysfs import read_cpu_list, read_online, read_topology
 from ..host.threads import read_allowed_cpus
 from ..kube.pods import Container, Pod
-from ..model.topology import GpuPlacement, HostTopology
+from ..model.topology import HostTopology
 from ..planning.override import Difference, override_topology
 from .claims import ClaimedAddress, DevicePlaces, NotAllocated
 from .masks import NO_CPUS, NodeCpus
@@ -26,14 +25,6 @@ CLAIMED_GPU_CLASSES = ("0x03", "0x12")
 made for those that encrypt (Intel QAT), and no GPU of today is one."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class OverrideFile:
-    """The administrator's word on where GPUs are, and the file that it stands in."""
-
-    file: Path
-    placements: tuple[GpuPlacement, ...]
 
 
 class NodeFacts:
@@ -64,7 +55,7 @@ class NodeFacts:
         self._reserved = reserved
         self._override = override
         self.differences: tuple[Difference, ...] = ()
-        self.placed_by = _placed_by(override)
+        self.placed_by = {} if override is None else override.placed_by
         self._nvml = nvml
         self._cgroups = PodCgroups(root)
         self._places: dict[str, PlacedDevice] = {}
@@ -136,7 +127,3 @@ class NodeFacts:
     def cgroup(self, pod: Pod, container: Container) -> ContainerCgroup | None:
         """The cgroup of a running container, None where it is not found."""
         return None if container.container_id is None else self._cgroups.read(pod.cgroup_uid, container.container_id)
-
-
-def _placed_by(override: OverrideFile | None) -> Mapping[str, str]:
-    return {} if override is None else {placement.address: str(override.file) for placement in override.placements}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..host.affinity import PINNABLE
 from ..host.nvml import NvmlAddresses
-from ..host.override import read_override
+from ..host.override import OverrideFile, read_override
 from ..kube.client import KubeClient, default_retries
 from ..kube.connection import Connection, connect
 from ..kube.errors import KubeConfigError, KubeError
@@ -21,23 +21,18 @@ from ..model.errors import HostReadError, OverrideError, OverrideMissingError
 from ..planning.ledger import NodeRules
 from ..process.endpoints import Answers, Document, ListenError, Query, served
 from ..process.flags import EXIT_MISCONFIGURED
+from ..process.pages import AUDIT_PAGE, EXPLAIN_PAGE
 from .auditing import AuditMetrics, NodeAuditor
 from .claims import ClaimReader
 from .explaining import NodeExplainer
 from .loop import NodeAgent, NodeAgentParts
 from .metrics import AgentMetrics
-from .nodefacts import NodeFacts, OverrideFile
+from .nodefacts import NodeFacts
 from .planned import DeviceResources
 from .podresources import PodResourcesClient
 from .settings import AgentSettings
 from .settling import MaskSettling
 from .writing import PodWriter
-
-AUDIT_PATH = "/audit"
-"""Where the node's last audit is served, beside the metrics."""
-
-EXPLAIN_PATH = "/explain"
-"""Where it is served why a pod's plan is what it is."""
 
 STOP_SECONDS = 8.0
 """How long the threads may take to end after SIGTERM: a write in flight ends, a new one is not begun."""
@@ -138,7 +133,7 @@ def _override(file: Path | None, metrics: AgentMetrics) -> OverrideFile | None:
     if file is None:
         return None
     try:
-        return OverrideFile(file, read_override(file))
+        return read_override(file)
     except OverrideMissingError:
         _log.warning("this node has no topology override, sysfs alone says where its GPUs are file=%s", file)
         metrics.override_is_missing()
@@ -153,9 +148,9 @@ def documents_of(settings: AgentSettings, assembled: Assembled) -> dict[str, Doc
 
     documents: dict[str, Document] = {}
     if settings.is_audit_served:
-        documents[AUDIT_PATH] = lambda _query: assembled.auditor.document()
+        documents[f"/{AUDIT_PAGE}"] = lambda _query: assembled.auditor.document()
     if settings.is_explanation_served:
-        documents[EXPLAIN_PATH] = explanation
+        documents[f"/{EXPLAIN_PAGE}"] = explanation
     return documents
 
 

@@ -18,14 +18,13 @@ from ..kube.errors import KubeError
 from ..model.pools import visible_pools
 from ..model.request import WorkerDevice
 from ..planning.audit import AUDIT_VERSION, Audited, GpuUser, audit
+from ..process.pages import AUDIT_PAGE
 from .agents import Agent, NoAnswerError, agents_of, ask_agent, ask_url
 from .errors import CliError
 from .podsource import default_kubeconfig
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
-
-AUDIT_PATH = "audit"
 
 AT_ONCE = 8
 """Agents asked at the same time."""
@@ -90,14 +89,14 @@ def read_local(root: HostRoot) -> tuple[list[NodeAudit], int]:
 
 def _ask_agent(client: KubeClient, agent: Agent) -> NodeAudit:
     try:
-        return parse_audit(ask_agent(client, agent, AUDIT_PATH))
+        return parse_audit(ask_agent(client, agent, AUDIT_PAGE))
     except (KubeError, CliError) as error:
         return NodeAudit(agent.node or "no node yet", 0.0, (), f"the agent {agent.name} cannot be asked: {error}")
 
 
 def _ask_url(url: str) -> NodeAudit:
     try:
-        answer = ask_url(url, AUDIT_PATH)
+        answer = ask_url(url, AUDIT_PAGE)
     except NoAnswerError as error:
         return NodeAudit(url, 0.0, (), str(error))
     try:

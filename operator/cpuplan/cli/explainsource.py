@@ -11,12 +11,11 @@ from urllib.parse import urlencode
 
 from ..kube.errors import ForbiddenError, KubeError, NotFoundError
 from ..planning.explained import EXPLANATION_VERSION, PodExplained
+from ..process.pages import EXPLAIN_PAGE
 from .agents import Agent, NoAnswerError, NoAnswerNowError, agents_of, ask_agent, ask_url
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
-
-EXPLAIN_PAGE = "explain"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..host.override import read_override
+from ..host.override import OverrideFile, read_override
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..model.cpulist import format_cpu_list
@@ -17,7 +17,7 @@ from ..model.source import Source
 from ..model.topology import HostTopology
 from ..planning.explain import Sentence, Topic
 from ..planning.explanation import CPU_FOLDER
-from ..planning.override import Difference, override_topology
+from ..planning.override import Difference, override_topology, sentences_of
 from ..planning.plannable import plannable_cpus
 from .errors import WRONG_USAGE, CliError
 from .roots import Allowance, add_root_arguments, chosen_root, read_allowance
@@ -58,30 +58,27 @@ class AppliedOverride:
     """An administrator's word on where GPUs are.
 
     Attributes:
-        file: where it stands.
-        placed_by: that file by the address of each GPU that it places.
+        source: what it says, and where it stands.
         differences: where it differs from sysfs.
     """
 
-    file: Path
-    placed_by: Mapping[str, str]
+    source: OverrideFile
     differences: tuple[Difference, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The differences as sentences, or that there are none."""
-        return tuple(d.sentence for d in self.differences) or (f"{self.file} says what sysfs says",)
+        return tuple(d.sentence for d in self.differences) or (f"{self.source.file} says what sysfs says",)
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
         """The differences as reasons, as the agent gives them."""
-        start = "the topology override differs from sysfs"
-        return tuple(Sentence(Topic.TOPOLOGY, f"{start}: {d.sentence}", d.sources) for d in self.differences)
+        return sentences_of(self.differences)
 
     def to_document(self) -> dict[str, Any]:
         """The JSON object."""
         return {
-            "file": str(self.file),
+            "file": str(self.source.file),
             "differences": [
                 {"sentence": d.sentence, "sources": [source.to_document() for source in d.sources]}
                 for d in self.differences
@@ -108,7 +105,7 @@ class Machine:
     @property
     def placed_by(self) -> Mapping[str, str]:
         """By GPU address, the file of the override that places it."""
-        return {} if self.override is None else self.override.placed_by
+        return {} if self.override is None else self.override.source.placed_by
 
     @property
     def allowed(self) -> frozenset[int]:
@@ -149,9 +146,8 @@ def read_machine(namespace: argparse.Namespace, devices: Iterable[str | None] = 
     if file is None:
         return Machine(root, read_topology(root, devices), allowance, None)
     try:
-        placements = read_override(file)
+        override = read_override(file)
     except OverrideError as error:
         raise CliError(str(error), WRONG_USAGE) from error
-    placed_by = {placement.address: str(file) for placement in placements}
-    result = override_topology(read_topology(root, [*devices, *placed_by]), placements)
-    return Machine(root, result.topology, allowance, AppliedOverride(file, placed_by, result.differences))
+    result = override_topology(read_topology(root, [*devices, *override.placed_by]), override.placements)
+    return Machine(root, result.topology, allowance, AppliedOverride(override, result.differences))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as XmlTree
@@ -40,8 +41,21 @@ _NODE = re.compile(r"[0-9]{1,6}", re.ASCII)
 _MASK = re.compile(rf"(?:[0-9a-f]{{1,8}},){{0,{MAX_CPU // 32}}}[0-9a-f]{{1,8}}|", re.ASCII | re.IGNORECASE)
 
 
-def read_override(path: Path) -> tuple[GpuPlacement, ...]:
-    """The placements in the file, each GPU at most once.
+@dataclass(frozen=True, slots=True)
+class OverrideFile:
+    """The administrator's word on where GPUs are, and the file that it stands in."""
+
+    file: Path
+    placements: tuple[GpuPlacement, ...]
+
+    @property
+    def placed_by(self) -> dict[str, str]:
+        """The file by the address of each GPU that it places."""
+        return {placement.address: str(self.file) for placement in self.placements}
+
+
+def read_override(path: Path) -> OverrideFile:
+    """The file with its placements, each GPU at most once.
 
     Raises:
         OverrideMissingError: there is no such file.
@@ -62,7 +76,7 @@ def read_override(path: Path) -> tuple[GpuPlacement, ...]:
         if placement.address in seen:
             raise OverrideError(f"topology override {path}: {placement.address} is placed twice; keep one")
         seen.add(placement.address)
-    return placements
+    return OverrideFile(path, placements)
 
 
 def _from_toml(path: Path, text: str) -> tuple[GpuPlacement, ...]:

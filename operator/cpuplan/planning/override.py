@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..model.cpulist import format_cpu_list
 from ..model.source import Source
 from ..model.topology import GpuPlacement, HostGpu, HostTopology, PciFunction
-from .explanation import PCI_FOLDER, local_source, number_source
+from .explanation import PCI_FOLDER, Sentence, Topic, local_source, number_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,12 @@ def override_topology(topology: HostTopology, placements: tuple[GpuPlacement, ..
         for address, placement in sorted(by_address.items())
     )
     return Overridden(replace(topology, functions=tuple(functions)), tuple(differences))
+
+
+def sentences_of(differences: Iterable[Difference]) -> tuple[Sentence, ...]:
+    """The differences as reasons."""
+    start = "the topology override differs from sysfs"
+    return tuple(Sentence(Topic.TOPOLOGY, f"{start}: {d.sentence}", d.sources) for d in differences)
 
 
 def _where(function: PciFunction) -> str:
