@@ -16,7 +16,7 @@ from cpuplan.agent.process import documents_of
 from cpuplan.agent.settings import add_arguments, settings_from
 from cpuplan.kube.paths import pod_path
 from cpuplan.model.cpulist import format_cpu_list
-from cpuplan.planning.explained import ContainerExplained, PodExplained
+from cpuplan.planning.agentanswer import ContainerExplained, PodExplained
 from cpuplan.planning.explanation import Topic
 from cpuplan.planning.searches import Fate
 from cpuplan.process.endpoints import BusyError, QueryError

@@ -17,9 +17,9 @@ from cpuplan.host.sysfs import read_topology
 from cpuplan.kube.annotations import SETTING, annotations_of
 from cpuplan.kube.paths import pod_path
 from cpuplan.model.podplan import PodPlan
+from cpuplan.planning.agentanswer import ContainerExplained, PodExplained
 from cpuplan.planning.candidates import candidates_of
 from cpuplan.planning.explain import Decision, explain
-from cpuplan.planning.explained import ContainerExplained, PodExplained
 from tests.cli.answers import Answer
 from tests.fakeapi import FakeApi, Request
 from tests.fakeapi.serving import Answer as ApiAnswer

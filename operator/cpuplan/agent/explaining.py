@@ -19,9 +19,9 @@ from ..kube.pods import Pod
 from ..model.podplan import ContainerPlan
 from ..model.request import DeploymentRequest
 from ..model.topology import HostTopology
+from ..planning.agentanswer import ContainerExplained, PodExplained
 from ..planning.candidates import candidates_of
 from ..planning.explain import explain
-from ..planning.explained import ContainerExplained, PodExplained
 from ..planning.explanation import NOTHING, Decision, Topic
 from ..planning.ledger import Key
 from ..planning.override import Difference, sentences_of

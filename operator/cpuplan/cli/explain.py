@@ -12,9 +12,9 @@ from ..host.identity import read_boot_id
 from ..host.root import HostRoot
 from ..inprocess.published import PLAN_FOLDER
 from ..model.podplan import ContainerPlan, PodPlan
+from ..planning.agentanswer import PodExplained
 from ..planning.budget import budget_of
 from ..planning.explain import Decision, explain, holders_of
-from ..planning.explained import PodExplained
 from .agents import AGENT_NAMESPACE
 from .budget import budget_document
 from .errors import WRONG_USAGE, CliError

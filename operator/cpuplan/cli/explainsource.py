@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from ..kube.errors import ForbiddenError, KubeError, NotFoundError
-from ..planning.explained import EXPLANATION_VERSION, PodExplained
+from ..planning.agentanswer import EXPLANATION_VERSION, PodExplained
 from ..process.pages import EXPLAIN_PAGE
 from .agents import Agent, NoAnswerError, NoAnswerNowError, agents_of, ask_agent, ask_url
 

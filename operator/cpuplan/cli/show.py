@@ -13,9 +13,9 @@ from ..model.topology import HostTopology, PciFunction
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
+from .facts import facts_table, machine_facts
 from .machine import Machine, add_machine_arguments, read_machine
 from .output import Block, Facts, Table, print_blocks
-from .sources import facts_table, machine_facts
 from .vendors import DISPLAY_VENDORS, vendor_name
 
 
