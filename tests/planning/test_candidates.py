@@ -169,6 +169,8 @@ def test_exclusions_keep_cpus_from_the_mask_the_first_that_names_them_counts(h10
         "isolated": ("1", Fate.ISOLATED),
         "reserved": ("0", Fate.RESERVED),
     }
+    of_worker = [c.fate for c in found if 0 in c.workers]
+    assert of_worker == sorted(of_worker, key=list(Fate).index)
 
 
 def test_off_looks_at_nothing(h100: HostTopology) -> None:

@@ -58,7 +58,7 @@ class Grounds:
         yield self._quota()
 
     def exclusions(self) -> tuple[Exclusion, ...]:
-        """Why CPUs are not in the mask, the most basic reason first."""
+        """Why CPUs are left out of the mask; that they were not granted counts before all else."""
         text, source = self._mask()
         return (
             Exclusion(
@@ -115,7 +115,7 @@ class Grounds:
 
 
 def node_exclusions(node: NodeCpus) -> tuple[Exclusion, ...]:
-    """The CPUs of the node that no mask has."""
+    """The CPUs of the node that are left out of every mask that has others."""
     isolated = Source(f"{CPU_FOLDER}/isolated", format_cpu_list(node.isolated))
     reserved = Source("--reserved-cpus (agent.reservedCpus)", format_cpu_list(node.reserved))
     return (

@@ -22,7 +22,7 @@ _ORDER = {fate: place for place, fate in enumerate(Fate)}
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """CPUs that are in no mask, and why: for those of them that a mask has all the same it says nothing."""
+    """CPUs that are left out of masks, and why; nothing is said of those that a mask has, for want of others."""
 
     fate: Fate
     cpus: frozenset[int]
@@ -96,7 +96,7 @@ def candidates_of(
         decision: the plan to explain.
         topology: the host's, overrides applied.
         neighbours: the CPUs that other deployments of the node pin, by their names.
-        exclusions: why CPUs are in no mask; of several that name a CPU the first counts.
+        exclusions: why CPUs are left out of the mask; of several that name a CPU the first counts.
         placed_by: by GPU address, the file of the administrator's override that placed it.
     """
     if decision.setting == OFF:
@@ -131,7 +131,8 @@ class _Jury:
     ) -> None:
         self._decision = decision
         self._topology = topology
-        self._outside = tuple(_outside(topology.online - decision.mask, exclusions))
+        outside = _outside(topology.online - decision.mask, exclusions)
+        self._outside = sorted(outside, key=lambda pair: _ORDER[pair[0].fate])
         own = {f"worker {number}": cpus for number, cpus in enumerate(decision.steps)}
         if decision.result is not None:
             own["the result threads"] = frozenset({decision.result})
