@@ -17,7 +17,7 @@ from ..model.errors import CpuPlanError
 from ..planning.audit import AUDIT_VERSION, TESTS, Audited, GpuUser, audit
 from .assigned import PodDevices
 from .containers import NodeState
-from .masks import NO_CPUS, cpu_grant
+from .masks import NO_CPUS, CpuSources, cpu_grant
 from .nodefacts import NodeFacts
 
 AUDIT_SECONDS = 10.0
@@ -126,14 +126,8 @@ def gpu_users(pod: Pod, facts: NodeFacts, state: NodeState) -> Iterator[GpuUser]
         found = known.find(container)
         if not state.resources.asked_by(container) and not found.devices and found.waiting is None:
             continue
-        grant = cpu_grant(
-            pod,
-            container,
-            node=state.cpus,
-            assignment=known.assignment,
-            cgroup=facts.cgroup(pod, container),
-            previous=None,
-        )
+        sources = CpuSources(known.assignment, facts.cgroup(pod, container))
+        grant = cpu_grant(pod, container, node=state.cpus, sources=sources)
         yield GpuUser(
             namespace=pod.namespace,
             name=f"{pod.name} container {container.name}",

@@ -19,7 +19,7 @@ from ..model.request import DeploymentRequest, PodRef, Refusal, WorkerDevice
 from ..planning.ledger import Key
 from ..planning.setting import AUTO
 from .assigned import DeviceSources, FoundDevices, PodDevices, with_devices
-from .masks import NO_CPUS, CpuGrant, NodeCpus, cpu_grant
+from .masks import NO_CPUS, CpuGrant, CpuSources, NodeCpus, cpu_grant
 from .planned import DeviceResources, planned_containers
 from .podresources import Assignments
 from .workers import workers_of
@@ -104,14 +104,8 @@ def requests_of(pod: Pod, sources: Sources, node: NodeState) -> PodRequests:
     for container in chosen:
         if not container.has_ended:
             cgroup = sources.cgroup(pod, container) if container.is_running else None
-            grant = cpu_grant(
-                pod,
-                container,
-                node=node.cpus,
-                assignment=devices.assignment,
-                cgroup=cgroup,
-                previous=plans.get(container.name),
-            )
+            known = CpuSources(devices.assignment, cgroup, plans.get(container.name))
+            grant = cpu_grant(pod, container, node=node.cpus, sources=known)
             grounds[container.name] = Ground(finds[container.name], grant)
     requests = tuple(
         _request(pod, container, grounds[container.name], plans.get(container.name), planned.refusal)

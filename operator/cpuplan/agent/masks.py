@@ -101,22 +101,24 @@ class CpuGrant:
         return any(withheld.cpus & self.mask for withheld in self.withheld)
 
 
-def cpu_grant(
-    pod: Pod,
-    container: Container,
-    *,
-    node: NodeCpus,
-    assignment: PodAssignment | None,
-    cgroup: ContainerCgroup | None,
-    previous: ContainerPlan | None,
-) -> CpuGrant:
-    """The container's mask and quota as they are now.
+@dataclass(frozen=True, slots=True)
+class CpuSources:
+    """Who may know of a container's CPUs, beside its pod and the node.
 
-    Args:
+    Attributes:
         assignment: what the kubelet assigned to the pod, None where it is not known.
         cgroup: of the running container; None where it does not run or is not found.
         previous: the plan on the pod, where it is of this pod and boot.
     """
+
+    assignment: PodAssignment | None
+    cgroup: ContainerCgroup | None
+    previous: ContainerPlan | None = None
+
+
+def cpu_grant(pod: Pod, container: Container, *, node: NodeCpus, sources: CpuSources) -> CpuGrant:
+    """The container's mask and quota as they are now."""
+    assignment, cgroup, previous = sources.assignment, sources.cgroup, sources.previous
     own = None if assignment is None else assignment.containers.get(container.name)
     if own is not None and own.cpu_ids:
         return _grant(node, own.cpu_ids, None, (Origin.EXCLUSIVE, Origin.EXCLUSIVE), cgroup)

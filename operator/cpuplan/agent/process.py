@@ -71,21 +71,7 @@ def assemble(
     claims = ClaimReader(client, settings.node_name, resources=resources, drivers=drivers, monotonic=monotonic)
     facts = _facts(settings, claims, metrics)
     agents: list[NodeAgent] = []
-
-    # The watch and the agent need each other; the watch calls only once it runs, when the agent is there.
-    def pod_changed(change: PodChange) -> None:
-        agents[0].pod_changed(change)
-
-    def watch_failed(error: KubeError) -> None:
-        agents[0].watch_failed(error)
-
-    watch = PodWatch(
-        client,
-        settings.node_name,
-        on_change=pod_changed,
-        on_error=watch_failed,
-        start_jitter_seconds=settings.start_jitter_seconds,
-    )
+    watch = _watch(settings, client, agents)
 
     def refresh() -> None:
         facts.refresh()
@@ -93,7 +79,6 @@ def assemble(
         claims.keep_allocations_of(frozenset(pod.uid for pod in watch.pods()))
 
     auditor = NodeAuditor(settings.node_name, facts, AuditMetrics(metrics.registry), monotonic=monotonic)
-
     explainer = NodeExplainer(settings.node_name, settings.root, placed_by=facts.placed_by, monotonic=monotonic)
     parts = NodeAgentParts(
         node_name=settings.node_name,
@@ -111,6 +96,24 @@ def assemble(
     )
     agents.append(NodeAgent(parts, resync_seconds=settings.resync_seconds, monotonic=monotonic))
     return Assembled(agents[0], watch, kubelet, metrics, auditor, explainer)
+
+
+def _watch(settings: AgentSettings, client: KubeClient, agents: list[NodeAgent]) -> PodWatch:
+    """The watch of the node's pods, which tells the agent that `agents` holds by the time it runs: each needs the other."""
+
+    def pod_changed(change: PodChange) -> None:
+        agents[0].pod_changed(change)
+
+    def watch_failed(error: KubeError) -> None:
+        agents[0].watch_failed(error)
+
+    return PodWatch(
+        client,
+        settings.node_name,
+        on_change=pod_changed,
+        on_error=watch_failed,
+        start_jitter_seconds=settings.start_jitter_seconds,
+    )
 
 
 def _facts(settings: AgentSettings, claims: ClaimReader, metrics: AgentMetrics) -> NodeFacts:

@@ -17,7 +17,7 @@ from ..model.plan import CpuPlan, StepCpus
 from ..model.topology import Core
 from .budget import counted
 from .cores import WHOLE_MASK, Geometry, Place, device_key, has_taken
-from .setting import AUTO, is_off, parse_setting
+from .setting import AUTO, Setting, is_off, parse_setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,20 @@ def plan_deployment(
     else:
         workers, result = _from_number(int(wanted), len(addresses), mask, geometry, neighbours)
     plan = CpuPlan(mask, usable, workers, result, why=_pinned_sentence(workers, result), reason=reasons.PINNED)
-    if plan.pinned >= mask:
-        why = (
-            f"pinning {format_cpu_list(plan.pinned)} would take every CPU of the mask "
-            f"({format_cpu_list(mask)}); at least one has to stay for everything else"
-        )
-        if wanted == AUTO:
-            return CpuPlan(mask, usable, why=f"nothing is pinned: {why}", reason=reasons.WOULD_PIN_ALL)
-        raise CpuPlanError(
-            f"step_thread_core {wanted}: {why}; use off, or give the container more CPUs",
-            reason=reasons.WOULD_PIN_ALL,
-        )
-    return plan
+    return _nothing_left(plan, wanted) if plan.pinned >= mask else plan
+
+
+def _nothing_left(plan: CpuPlan, wanted: Setting) -> CpuPlan:
+    """What becomes of a plan that would pin its whole mask: none for `auto`, an error for a CPU number."""
+    why = (
+        f"pinning {format_cpu_list(plan.pinned)} would take every CPU of the mask "
+        f"({format_cpu_list(plan.mask)}); at least one has to stay for everything else"
+    )
+    if wanted == AUTO:
+        return CpuPlan(plan.mask, plan.usable, why=f"nothing is pinned: {why}", reason=reasons.WOULD_PIN_ALL)
+    raise CpuPlanError(
+        f"step_thread_core {wanted}: {why}; use off, or give the container more CPUs", reason=reasons.WOULD_PIN_ALL
+    )
 
 
 def _from_number(
