@@ -99,7 +99,7 @@ def assemble(
 
 
 def _watch(settings: AgentSettings, client: KubeClient, agents: list[NodeAgent]) -> PodWatch:
-    """The watch of the node's pods, which tells the agent that `agents` holds by the time it runs: each needs the other."""
+    """The watch of the node's pods; it tells the agent that `agents` holds once it runs: each needs the other."""
 
     def pod_changed(change: PodChange) -> None:
         agents[0].pod_changed(change)
