@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
-from ..host.cgroup import cgroup_cpuset
+from ..host.cgroup import cgroup_cpuset, own_mountinfo
 from ..host.root import HostRoot, read_text
 from ..host.sysfs import THIS_HOST
 from ..host.threads import read_allowed_cpus
@@ -149,8 +149,7 @@ def _narrowed_mask(root: HostRoot, variables: Mapping[str, str], pool_cpus: froz
     """
     own = root.proc / "self"
     mask = read_allowed_cpus("self", root)
-    mounts = own / "mountinfo"
-    cpuset = cgroup_cpuset(root.cgroup, own / "cgroup", mountinfo=mounts if mounts.exists() else None)
+    cpuset = cgroup_cpuset(root.cgroup, own / "cgroup", mountinfo=own_mountinfo(root))
     if mask is None or cpuset is None or cpuset <= mask:
         return []
     is_own = format_cpu_list(mask) == variables.get(POOL_CPUS_VARIABLE) or mask == pool_cpus
