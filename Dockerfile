@@ -21,6 +21,8 @@ RUN /opt/cpuplan/bin/python -m pip install --no-index --no-deps --no-cache-dir -
 FROM ${BASE}
 COPY --from=slim /opt/cpuplan /opt/cpuplan
 COPY --from=own /own /opt/cpuplan
+# For the images of engines, which copy it from here: one wheel, for every Python.
+COPY build/wheels/own /opt/cpuplan/wheels
 ENV PATH=/opt/cpuplan/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.cluster import fakegpus, go_programs, kindcluster, productimage
+from tests.cluster import fakegpus, go_programs, kindcluster, places, productimage
 from tests.cluster.console import ClusterError, say
 from tests.cluster.engine import Engine, find_or_start
 from tests.cluster.kindcluster import KindCluster
@@ -78,7 +78,8 @@ def _use(verb: str, cluster: KindCluster) -> None:
         case "kubeconfig":
             sys.stdout.write(f"{cluster.kubeconfig}\n")
         case "env":
-            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\nexport PATH={cluster.programs}:$PATH\n")
+            sys.stdout.write(f"export KUBECONFIG={cluster.kubeconfig}\n")
+            sys.stdout.write(f"export PATH={places.HERE / 'bin'}:{cluster.programs}:$PATH\n")
             _point_at(cluster.engine)
         case _:
             sys.stdout.write(cluster.kubectl("get", "nodes", "-o", "wide"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,9 @@ def up() -> None:
     _wait_for_plans(cluster)
     _show(cluster)
     say(f"\nThe demo took {time.monotonic() - began:.0f} s and goes on running. To use it:")
-    say(f'  eval "$(python3 -m tests.cluster --name {DEMO_CLUSTER} env)"')
+    say(f'  eval "$(python3 -m tests.cluster --name {DEMO_CLUSTER} env)"    # kubectl, helm, kind and cpuplan')
+    say("  cpuplan explain real-template -n demo                         # why, by the agent of the pod's node")
+    say(f"  cpuplan explain llm-0 -n demo --agent-url {_agent_url('sim-h100')}")
     say("  kubectl annotate pod -n demo real-later step_thread_core-      # all of our annotations go with it")
     say("To remove it: make demo-down")
 
@@ -134,9 +138,9 @@ def _until(is_so: Callable[[], bool], limit_seconds: float, complaint: str) -> N
 
 def _show(cluster: KindCluster) -> None:
     shown = [
-        ["get", "pods", "-n", NAMESPACE, "-o", f"custom-columns={COLUMNS}"],
+        ["get", "configmap", "-n", RELEASE_NAMESPACE, "cpuplan"],
         ["get", "pod", "-n", NAMESPACE, "llm-0", "-o", r"jsonpath={.metadata.annotations.cpuplan\.dev/plan}"],
-        ["get", "configmap", "-n", RELEASE_NAMESPACE, "cpuplan", "-o", "yaml"],
+        ["get", "pods", "-n", NAMESPACE, "-o", f"custom-columns={COLUMNS}"],
     ]
     for arguments in shown:
         text = cluster.kubectl(*arguments)
@@ -144,6 +148,24 @@ def _show(cluster: KindCluster) -> None:
             text = json.dumps(json.loads(text), indent=2) + "\n"
         sys.stdout.write(f"\n$ kubectl {' '.join(arguments)}\n{text}")
     sys.stdout.flush()
+
+
+def _agent_url(node: str) -> str:
+    """The page of a simulated node's agent, which has no pod to be asked through."""
+    return f"http://127.0.0.1:{json.loads(_ports_file().read_text())[node]}/explain"
+
+
+def _ports_file() -> Path:
+    return _simulation_folder() / "ports.json"
+
+
+def _choose_ports() -> dict[str, int]:
+    """A port of loopback for each node, free now; kept in a file for whoever asks the agents."""
+    with ExitStack() as sockets:
+        bound = {node: sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for node in SIMULATED}
+        ports = {node: server.getsockname()[1] for node, server in bound.items()}
+    _ports_file().write_text(json.dumps(ports))
+    return ports
 
 
 def _simulation_folder() -> Path:
@@ -157,7 +179,8 @@ def _start_simulation(cluster: KindCluster) -> None:
     with step(f"starting {len(SIMULATED)} simulated GPU nodes: {', '.join(SIMULATED)}"):
         folder.mkdir(parents=True, exist_ok=True)
         log = folder / "simulation.log"
-        nodes = [f"{name}={machine}" for name, machine in SIMULATED.items()]
+        ports = _choose_ports()
+        nodes = [f"{name}={machine}:{ports[name]}" for name, machine in SIMULATED.items()]
         command = [sys.executable, "-m", "tests.simulation", "--kubeconfig", str(cluster.kubeconfig)]
         with log.open("ab") as output:
             process = subprocess.Popen(

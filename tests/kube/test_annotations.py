@@ -87,6 +87,11 @@ def test_a_shortage_follows_the_sentence_of_its_container() -> None:
     assert several == f"engine: {told}; draft: step threads on 0,112"
 
 
+def test_an_error_is_told_without_the_shortage_beside_it() -> None:
+    wrong = replace(container(reason="outside-mask"), why="CPU 9 is outside the mask", shortage="1 is too few")
+    assert annotations_of(pod(("engine", wrong)))["cpuplan.dev/why"] == "CPU 9 is outside the mask"
+
+
 def test_a_plan_without_pins_has_no_keys_for_pins() -> None:
     texts = annotations_of(pod(("engine", container(reason="conflict"))))
     assert set(texts) == {f"cpuplan.dev/{key}" for key in ("status", "usable-cpus", "why", "plan")}

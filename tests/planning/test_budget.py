@@ -43,15 +43,15 @@ def test_a_quota_too_small_for_its_workers_is_said_in_advance(server: HostRoot) 
     found = budget(server, (0, 1, 2, 3), 4.0)
 
     assert found.shortage == (
-        "4 usable CPUs cannot serve 4 workers: pins or one step thread each, a result thread and one pool thread "
-        "need 10; raise the CPU limit, or run fewer workers"
+        "4 usable CPUs cannot serve 4 workers: 10 are needed, for pins or a step thread each, a result thread "
+        "and a pool thread; raise the CPU limit, or run fewer workers"
     )
 
 
 def test_one_worker_is_not_told_to_become_fewer(server: HostRoot) -> None:
     assert budget(server, (0,), 2.0).shortage == (
-        "2 usable CPUs cannot serve 1 worker: pins or one step thread each, a result thread and one pool thread "
-        "need 4; raise the CPU limit"
+        "2 usable CPUs cannot serve 1 worker: 4 are needed, for pins or a step thread each, a result thread "
+        "and a pool thread; raise the CPU limit"
     )
 
 
@@ -86,4 +86,4 @@ def test_one_thing_is_not_called_several(number: float, text: str) -> None:
 def test_where_the_mask_is_too_small_a_higher_limit_is_no_remedy() -> None:
     shortage = budget_of(CpuPlan(frozenset({0, 1}), 1), 1).shortage
     assert shortage is not None
-    assert shortage.endswith("need 3; give the container more CPUs")
+    assert shortage.endswith("a pool thread; give the container more CPUs")

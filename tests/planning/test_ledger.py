@@ -277,8 +277,8 @@ def test_a_quota_too_small_for_the_workers_is_said_with_the_plan(h100: HostTopol
     plan = plan_node([request("a", GPU_A, GPU_B, quota=2)], h100)[key("a")]
     assert (plan.reason, plan.shortage) == (
         "pinned",
-        "2 usable CPUs cannot serve 2 workers: pins or one step thread each, a result thread and one pool thread "
-        "need 6; raise the CPU limit, or run fewer workers",
+        "2 usable CPUs cannot serve 2 workers: 6 are needed, for pins or a step thread each, a result thread "
+        "and a pool thread; raise the CPU limit, or run fewer workers",
     )
 
 

@@ -33,10 +33,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A simulated node: its name and the machine (tests/machines) whose files it has."""
+    """A simulated node: its name and the machine (tests/machines) whose files it has.
+
+    `agent_port` is the port of its agent's pages on loopback; 0: any.
+    """
 
     name: str
     machine: str
+    agent_port: int = 0
 
 
 class Simulation:
@@ -76,6 +80,7 @@ class Simulation:
     def start_agent(self, node: str) -> int:
         """Starts the node's agent and returns its process id."""
         folder = self._folder / node
+        (port,) = (spec.agent_port for spec in self._specs if spec.name == node)
         log = (folder / "agent.log").open("ab")
         command = [
             *(sys.executable, "-m", "cpuplan", "agent"),
@@ -83,7 +88,7 @@ class Simulation:
             *("--sysfs-root", str(folder / "sys"), "--proc-root", str(folder / "proc")),
             *("--cgroup-root", str(folder / "sys/fs/cgroup")),
             *("--podresources-socket", str(folder / "kubelet.sock")),
-            *("--metrics-address", "127.0.0.1:0"),
+            *("--metrics-address", f"127.0.0.1:{port}"),
         ]
         with log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment())

@@ -48,7 +48,7 @@ def container_blocks(title: str, plan: ContainerPlan, reasons: Reasons) -> list[
         blocks.append(Table("Workers", ("WORKER", "DEVICE", "ID", "CPUS", "WHY"), workers))
     demands = (
         ("pinned", counted(budget.pinned, "CPU"), "of the step threads and the result threads"),
-        ("preprocess", counted(budget.preprocess, "thread"), "intra-op threads of the API server"),
+        ("preprocess", counted(budget.preprocess, "thread"), "intra-op threads of the server's API process"),
         ("encode", counted(budget.encode, "thread"), f"{pools.encode_workers} outputs at once x {pools.png_threads}"),
         ("copy", counted(budget.copy, "thread"), f"{pools.encode_workers} outputs at once x {pools.copy_workers}"),
         ("remains", counted(max(0, budget.remains), "CPU"), _remains_sentence(budget)),

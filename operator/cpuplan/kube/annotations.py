@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.cpulist import format_cpu_list
-from ..model.podplan import ContainerPlan, PodPlan
+from ..model.podplan import ContainerPlan, PodPlan, Status
 
 SETTING: Final = "step_thread_core"
 PREFIX: Final = "cpuplan.dev/"
@@ -110,8 +110,11 @@ def _steps(plan: ContainerPlan) -> str:
 
 
 def _why(plan: PodPlan) -> str:
-    """The containers' sentences, each followed by that of a shortage."""
-    sentences = [(name, "; ".join(filter(None, (c.why, c.shortage)))) for name, c in plan.containers]
+    """The containers' sentences, each followed by that of a shortage, but where an error has to be corrected first."""
+    sentences = [
+        (name, c.why if c.status is Status.ERROR else "; ".join(filter(None, (c.why, c.shortage))))
+        for name, c in plan.containers
+    ]
     return sentences[0][1] if len(sentences) == 1 else "; ".join(f"{name}: {text}" for name, text in sentences)
 
 

@@ -49,7 +49,7 @@ class Budget:
         others = ", or run fewer workers" if self.worker_count > 1 else ""
         return (
             f"{counted(self.usable, 'usable CPU')} cannot serve {counted(self.worker_count, 'worker')}: "
-            f"pins or one step thread each, a result thread and one pool thread need {self.needed}; "
+            f"{self.needed} are needed, for pins or a step thread each, a result thread and a pool thread; "
             f"{remedy}{others}"
         )
 
