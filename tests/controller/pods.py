@@ -104,12 +104,18 @@ def field_owner(manager: str, annotation: str, time: str, *, owns_spec: bool = F
     return {"manager": manager, "operation": "Update", "time": time, "fieldsV1": fields}
 
 
-def injected() -> Json:
+def injected(*, image: str = "cpuplan:1") -> Json:
     """The parts of a pod's spec that the injection policy adds."""
     return {
-        "initContainers": [{"name": "cpuplan"}],
+        "initContainers": [{"name": "cpuplan", "image": image}],
         "volumes": [{"name": "cpuplan", "downwardAPI": {"items": []}}],
     }
+
+
+def waits(reason: str, *, container: str = "cpuplan") -> Json:
+    """The status of a pod one of whose init containers waits."""
+    states = [{"name": container, "state": {"waiting": {"reason": reason}}}]
+    return {"phase": "Pending", "initContainerStatuses": states}
 
 
 def verdict(name: str, outcome: str, fault: str = "") -> Json:

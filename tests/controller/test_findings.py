@@ -6,6 +6,7 @@ import pytest
 
 from cpuplan.controller.findings import Finding, FindingKind, Surroundings, count_by_kind, findings_of
 from cpuplan.controller.observed import observed_pod
+from cpuplan.controller.startup import AgentPod
 from tests.controller.pods import (
     BOOT,
     CREATED,
@@ -17,10 +18,14 @@ from tests.controller.pods import (
     pod,
     pod_plan,
     verdict,
+    waits,
 )
 
 AROUND = Surroundings(
-    now=CREATED_SECONDS + 30, plan_wait_seconds=30, boot_ids={"gpu-1": BOOT}, agent_nodes=frozenset({"gpu-1"})
+    now=CREATED_SECONDS + 30,
+    plan_wait_seconds=30,
+    boot_ids={"gpu-1": BOOT},
+    agents={"gpu-1": AgentPod("cpuplan", "cpuplan-agent-x", "")},
 )
 CREATED_ANNOTATED = [field_owner("kube-controller-manager", "step_thread_core", CREATED, owns_spec=True)]
 
@@ -57,8 +62,22 @@ def test_a_pod_without_a_plan_beside_an_agent_points_to_its_log() -> None:
     )
 
 
+def test_a_pod_without_a_plan_whose_agent_does_not_start_names_the_agents_pod_and_its_state() -> None:
+    agents = {"gpu-1": AgentPod("cpuplan", "cpuplan-agent-x", "Pending, ImagePullBackOff")}
+    assert text(pod("llm-0"), dataclasses.replace(AROUND, agents=agents)) == (
+        "no plan 30 s after the pod was scheduled or annotated: the cpuplan agent pod cpuplan/cpuplan-agent-x of node "
+        "gpu-1 does not run (Pending, ImagePullBackOff); kubectl describe pod -n cpuplan cpuplan-agent-x says why"
+    )
+
+
+def test_another_state_of_the_agents_pod_is_another_finding() -> None:
+    states = [{"gpu-1": AgentPod("cpuplan", "cpuplan-agent-x", state)} for state in ("Pending", "CrashLoopBackOff", "")]
+    keys = [found(pod("llm-0"), dataclasses.replace(AROUND, agents=agents))[0].key for agents in states]
+    assert len(set(keys)) == 3
+
+
 def test_a_pod_without_a_plan_asks_for_the_agent_where_agents_are_not_known() -> None:
-    around = dataclasses.replace(AROUND, agent_nodes=None)
+    around = dataclasses.replace(AROUND, agents=None)
     assert text(pod("llm-0"), around).endswith("is a cpuplan agent running on node gpu-1?")
 
 
@@ -144,6 +163,63 @@ def test_the_obstacle_to_injection_is_named() -> None:
     ids=["injected", "switched off", "annotated later"],
 )
 def test_pods_that_need_no_injection_are_not_reported(content: Json) -> None:
+    assert found(content) == []
+
+
+def test_an_image_that_does_not_come_is_told_with_what_to_check_and_how_to_correct_the_pod() -> None:
+    content = pod("llm-0", plan=pod_plan("llm-0"), spec=injected(image="cpuplan:9"), status=waits("ImagePullBackOff"))
+    assert text(content) == (
+        "the init container cpuplan waits: ImagePullBackOff of cpuplan:9; check the chart's image.repository and "
+        "image.tag, which the agents run too, and that the node may pull it (the chart's imagePullSecrets are not "
+        "those of this pod); then create the pod anew, or correct it with: kubectl set image -n demo pod/llm-0 "
+        "cpuplan=IMAGE"
+    )
+
+
+def test_a_failed_pull_and_the_wait_for_the_next_one_are_one_finding() -> None:
+    reasons = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable")
+    contents = [pod("llm-0", plan=pod_plan("llm-0"), spec=injected(), status=waits(reason)) for reason in reasons]
+    assert len({tuple(found(content)) for content in contents}) == 1
+
+
+def test_another_image_that_does_not_come_is_another_finding() -> None:
+    contents = [
+        pod("llm-0", plan=pod_plan("llm-0"), spec=injected(image=image), status=waits("ErrImagePull"))
+        for image in ("cpuplan:9", "cpuplan:10")
+    ]
+    assert len({found(content)[0].key for content in contents}) == 2
+
+
+def test_an_init_container_that_cannot_be_made_is_told_with_the_kubelets_reason() -> None:
+    content = pod("llm-0", plan=pod_plan("llm-0"), spec=injected(), status=waits("CreateContainerConfigError"))
+    assert text(content) == (
+        "the init container cpuplan waits: CreateContainerConfigError; kubectl describe pod -n demo llm-0 has the "
+        "kubelet's words, and a pod created without step_thread_core has no such container"
+    )
+
+
+def test_an_init_container_that_does_not_start_is_not_said_to_wait_for_the_plan() -> None:
+    kinds_and_texts = [(f.kind, f.text) for f in found(pod("llm-0", spec=injected(), status=waits("ErrImagePull")))]
+    assert [kind for kind, _ in kinds_and_texts] == [FindingKind.NO_PLAN, FindingKind.NOT_STARTED]
+    assert "at every start" not in kinds_and_texts[0][1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pod("llm-0", plan=pod_plan("llm-0"), spec=injected(), status=waits("PodInitializing")),
+        pod("llm-0", plan=pod_plan("llm-0"), spec=injected(), status=waits("ErrImagePull", container="fetch")),
+        pod(
+            "llm-0",
+            plan=pod_plan("llm-0"),
+            spec={"initContainers": [{"name": "cpuplan"}]},
+            status=waits("ErrImagePull"),
+        ),
+        pod("llm-0", spec=injected(), status={**waits("ErrImagePull"), "phase": "Failed"}),
+    ],
+    ids=["takes its time", "another init container", "a container that is not ours", "ended"],
+)
+def test_other_waits_are_not_reported(content: Json) -> None:
     assert found(content) == []
 
 

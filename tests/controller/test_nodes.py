@@ -9,6 +9,7 @@ from cpuplan.controller.nodes import (
     NodeKnowledge,
 )
 from cpuplan.controller.observed import ObservedPod, observed_pod
+from cpuplan.controller.startup import AgentPod
 from cpuplan.kube.client import KubeClient
 from cpuplan.kube.errors import KubeError
 from tests.controller.pods import BOOT, planned, pod, pod_plan
@@ -139,30 +140,24 @@ def test_without_the_right_to_read_nodes_none_is_gone_and_nobody_asks_again(
     assert "restarted and deleted nodes go unnoticed: no right to read nodes" in caplog.text
 
 
-def test_agents_are_running_pods_of_the_release_with_its_labels(api: FakeApi, nodes: NodeKnowledge) -> None:
+def test_agents_are_pods_of_the_release_with_its_labels(api: FakeApi, nodes: NodeKnowledge) -> None:
     path = "/api/v1/namespaces/cpuplan/pods"
-    labels = {"labels": {"app": "agent"}}
     running = {"phase": "Running"}
-    api.put(f"{path}/a", {"metadata": labels, "spec": {"nodeName": "gpu-1"}, "status": running})
-    api.put(f"{path}/b", {"metadata": labels, "spec": {"nodeName": "gpu-2"}, "status": {"phase": "Pending"}})
-    api.put(f"{path}/c", {"metadata": {}, "spec": {"nodeName": "gpu-3"}, "status": running})
-    api.put(
-        f"{path}/d",
-        {"metadata": {**labels, "deletionTimestamp": "x"}, "spec": {"nodeName": "gpu-4"}, "status": running},
-    )
-    assert nodes.agent_nodes(0) == frozenset({"gpu-1"})
+    for name, node, labels in (("a", "gpu-1", {"app": "agent"}), ("b", "gpu-2", {})):
+        api.put(f"{path}/{name}", {"metadata": {"labels": labels}, "spec": {"nodeName": node}, "status": running})
+    assert nodes.agents(0) == {"gpu-1": AgentPod("cpuplan", "a", "")}
 
 
 def test_agents_are_asked_for_again_where_no_answer_came(api: FakeApi, nodes: NodeKnowledge) -> None:
     api.fail(500, method="GET")
     with pytest.raises(KubeError):
-        nodes.agent_nodes(0)
-    assert nodes.agent_nodes(1) == frozenset()
+        nodes.agents(0)
+    assert nodes.agents(1) == {}
 
 
 def test_agents_are_asked_for_once_in_a_while(api: FakeApi, nodes: NodeKnowledge) -> None:
-    nodes.agent_nodes(0)
-    nodes.agent_nodes(AGENTS_KNOWN_SECONDS - 1)
+    nodes.agents(0)
+    nodes.agents(AGENTS_KNOWN_SECONDS - 1)
     assert len(api.requests_of("GET")) == 1
-    nodes.agent_nodes(AGENTS_KNOWN_SECONDS)
+    nodes.agents(AGENTS_KNOWN_SECONDS)
     assert len(api.requests_of("GET")) == 2

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from ..kube import injected
 from .observed import ObservedPod
+from .startup import AgentPod
 
 _FAILED_OUTCOMES = frozenset({"fail", "stuck"})
 
@@ -17,6 +18,7 @@ class FindingKind(StrEnum):
     INVALID_PLAN = "InvalidPlan"
     STALE_PLAN = "StalePlan"
     NOT_INJECTED = "InitContainerMissing"
+    NOT_STARTED = "InitContainerWaiting"
     SELFTEST_FAILED = "SelfTestFailed"
 
 
@@ -42,14 +44,14 @@ class Surroundings:
         now: seconds since the epoch.
         plan_wait_seconds: how long after scheduling a plan may take.
         boot_ids: boot id by node name, as far as asked for.
-        agent_nodes: nodes on which an agent pod runs; None when that is not known.
+        agents: the agent's pod by node, whether it runs or not; None when that is not known.
         init_wait_seconds: how long the injected init container waits for a plan.
     """
 
     now: float
     plan_wait_seconds: float
     boot_ids: Mapping[str, str]
-    agent_nodes: frozenset[str] | None
+    agents: Mapping[str, AgentPod] | None
     init_wait_seconds: float = 15
 
 
@@ -84,6 +86,7 @@ def findings_of(pod: ObservedPod, around: Surroundings) -> list[Finding]:
         _invalid_plan(pod),
         _stale_plan(pod, around),
         _not_injected(pod),
+        _not_started(pod),
         _selftest_failed(pod),
     )
     return [finding for finding in candidates if finding is not None]
@@ -105,18 +108,25 @@ def _no_plan(pod: ObservedPod, around: Surroundings) -> Finding | None:
     if not is_overdue(pod, around.now, around.plan_wait_seconds):
         return None
     waited = f"no plan {around.plan_wait_seconds:g} s after the pod was scheduled or annotated"
-    costs = (
-        f"; its init container waits {around.init_wait_seconds:g} s at every start" if pod.injection.is_there else ""
-    )
-    if around.agent_nodes is None:
+    has_wait = pod.injection.is_there and pod.start_failure is None
+    costs = f"; its init container waits {around.init_wait_seconds:g} s at every start" if has_wait else ""
+    if around.agents is None:
         return Finding(FindingKind.NO_PLAN, f"{waited}: is a cpuplan agent running on node {pod.node}?{costs}")
-    if pod.node in around.agent_nodes:
-        return Finding(FindingKind.NO_PLAN, f"{waited}: see the log of the cpuplan agent on node {pod.node}{costs}")
-    return Finding(
-        FindingKind.NO_PLAN,
-        f"{waited}: no cpuplan agent pod runs on node {pod.node}; let the agent's DaemonSet select the node{costs}",
-        key="no-agent",
-    )
+    agent = around.agents.get(pod.node)
+    if agent is None:
+        return Finding(
+            FindingKind.NO_PLAN,
+            f"{waited}: no cpuplan agent pod runs on node {pod.node}; let the agent's DaemonSet select the node{costs}",
+            key="no-agent",
+        )
+    if agent.trouble:
+        return Finding(
+            FindingKind.NO_PLAN,
+            f"{waited}: the cpuplan agent pod {agent.namespace}/{agent.name} of node {pod.node} does not run "
+            f"({agent.trouble}); kubectl describe pod -n {agent.namespace} {agent.name} says why{costs}",
+            key=f"{agent.name} {agent.trouble}",
+        )
+    return Finding(FindingKind.NO_PLAN, f"{waited}: see the log of the cpuplan agent on node {pod.node}{costs}")
 
 
 def _invalid_plan(pod: ObservedPod) -> Finding | None:
@@ -157,6 +167,25 @@ def _not_injected(pod: ObservedPod) -> Finding | None:
         f"created with step_thread_core but without the init container and the plan volume ({cause}); "
         "the plan is in the annotations only",
     )
+
+
+def _not_started(pod: ObservedPod) -> Finding | None:
+    failure = pod.start_failure
+    if failure is None:
+        return None
+    if failure.is_about_image:
+        sentence = (
+            f"the init container {injected.NAME} waits: {failure.reason} of {failure.image}; check the chart's "
+            "image.repository and image.tag, which the agents run too, and that the node may pull it (the chart's "
+            "imagePullSecrets are not those of this pod); then create the pod anew, or correct it with: kubectl set "
+            f"image -n {pod.namespace} pod/{pod.name} {injected.NAME}=IMAGE"
+        )
+    else:
+        sentence = (
+            f"the init container {injected.NAME} waits: {failure.reason}; kubectl describe pod -n {pod.namespace} "
+            f"{pod.name} has the kubelet's words, and a pod created without step_thread_core has no such container"
+        )
+    return Finding(FindingKind.NOT_STARTED, sentence, key=f"{failure.reason} {failure.image}")
 
 
 def _selftest_failed(pod: ObservedPod) -> Finding | None:

@@ -14,6 +14,7 @@ from ..kube.errors import ForbiddenError
 from ..kube.paths import pods_path
 from .findings import is_of_other_boot
 from .observed import ObservedPod
+from .startup import AgentPod, agent_pods
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class NodeKnowledge:
         self._boot_ids: dict[str, str] = {}
         self._gone: set[str] = set()
         self._asked_at: dict[str, float] = {}
-        self._agents: frozenset[str] | None = None
+        self._agents: Mapping[str, AgentPod] = {}
         self._agents_asked_at: float | None = None
         self._may_read_nodes = True
 
@@ -99,15 +100,15 @@ class NodeKnowledge:
             else:
                 self._gone.add(node)
 
-    def agent_nodes(self, now: float) -> frozenset[str] | None:
-        """Nodes on which an agent pod runs; None when that may not be asked.
+    def agents(self, now: float) -> Mapping[str, AgentPod]:
+        """The agent's pod by node, whether it runs or not.
 
         Raises:
             KubeError: the API server did not answer.
         """
         if self._agents_asked_at is None or now - self._agents_asked_at >= AGENTS_KNOWN_SECONDS:
             found = self._client.each_object(pods_path(self._namespace), label_selector=self._agent_selector)
-            self._agents = frozenset(str(pod["spec"].get("nodeName", "")) for pod in found if _is_running(pod))
+            self._agents = agent_pods(found)
             self._agents_asked_at = now
         return self._agents
 
@@ -124,7 +125,3 @@ class NodeKnowledge:
 def _name_and_boot_id(node: JsonObject) -> tuple[str, str]:
     info = (node.get("status") or {}).get("nodeInfo") or {}
     return str(node["metadata"]["name"]), str(info.get("bootID", ""))
-
-
-def _is_running(pod: JsonObject) -> bool:
-    return (pod.get("status") or {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]

@@ -17,6 +17,7 @@ from ..kube.pods import MIRROR_ANNOTATION
 from ..model.cpulist import format_cpu_list
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
+from .startup import StartFailure, init_failure
 
 _, _PARENT, _FOLDER = PurePosixPath(injected.PLAN_DIRECTORY).parts
 _OCCUPIES_PLAN_DIRECTORY = re.compile(rf"/*{_PARENT}(/+({_FOLDER}(/.*)?)?)?")
@@ -79,6 +80,7 @@ class ObservedPod:
         planned_at: when the agent last wrote its annotations.
         asked_at: when the setting was last written.
         verdict: of the self-test, None without one or with one of another pod.
+        start_failure: what keeps the injected init container from starting; None for nothing.
         index_entry: the pod's member of its node's JSON object in the index; empty when it has no plan.
         resource_version: of the object; tells which of two states is newer, and not whether they differ.
     """
@@ -100,6 +102,7 @@ class ObservedPod:
     asked_at: float | None
     verdict: Verdict | None
     injection: Injection
+    start_failure: StartFailure | None
     index_entry: str
     resource_version: str = field(compare=False)
 
@@ -122,6 +125,7 @@ def observed_pod(pod: Mapping[str, Any]) -> ObservedPod:
     why = annotations.get(WHY, "")
     state = annotations.get(STATUS)
     deleted = metadata.get("deletionTimestamp")
+    injection = _injection(metadata, spec, annotations, created_at)
     return ObservedPod(
         uid=uid,
         namespace=namespace,
@@ -139,7 +143,8 @@ def observed_pod(pod: Mapping[str, Any]) -> ObservedPod:
         planned_at=_written_at(metadata, STATUS),
         asked_at=_written_at(metadata, SETTING),
         verdict=_verdict(annotations.get(HOSTFLAG), uid),
-        injection=_injection(metadata, spec, annotations, created_at),
+        injection=injection,
+        start_failure=init_failure(spec, status) if injection.is_there else None,
         index_entry=_index_entry(f"{namespace}/{name}", state, why, document),
         resource_version=str(metadata.get("resourceVersion", "")),
     )

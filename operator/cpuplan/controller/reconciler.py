@@ -17,6 +17,7 @@ from .nodes import NodeKnowledge
 from .observed import ObservedPod
 from .packing import Share, node_shares
 from .planfacts import PlanFacts, PlanHistory, facts_in_index, facts_of
+from .startup import AgentPod
 
 OLD_PLAN_SECONDS = 3000.0
 """A plan this old when the process starts was announced by an earlier one; its Event may have expired (after one
@@ -116,14 +117,14 @@ class Reconciler:
     def _find(
         self, pods: Iterable[ObservedPod], now: float, failures: list[KubeError]
     ) -> list[tuple[ObservedPod, Finding]]:
-        agents: list[frozenset[str] | None] = [None]
+        agents: list[Mapping[str, AgentPod] | None] = [None]
         if any(is_overdue(pod, now, self._waits.plan_seconds) for pod in pods):
-            _attempt(failures, lambda: agents.append(self._nodes.agent_nodes(now)))
+            _attempt(failures, lambda: agents.append(self._nodes.agents(now)))
         around = Surroundings(
             now=now,
             plan_wait_seconds=self._waits.plan_seconds,
             boot_ids=self._nodes.boot_ids,
-            agent_nodes=agents[-1],
+            agents=agents[-1],
             init_wait_seconds=self._waits.init_seconds,
         )
         return [(pod, finding) for pod in pods for finding in findings_of(pod, around)]
