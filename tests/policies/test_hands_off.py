@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from cpuplan.kube import annotations as keys
 from tests.apiserver import Answer
 from tests.policies.conftest import Setting
 from tests.policies.pods import MERGE, PODS, annotated, make_pod
 
 PLAN = {"cpuplan.dev/status": "Pinned", "cpuplan.dev/plan": "{}"}
+AGENT_KEYS = [keys.STATUS, keys.WHY, keys.STEP_CPUS, keys.RESULT_CPU, keys.USABLE_CPUS, keys.PLAN, keys.HOSTFLAG]
 APPLY = "application/apply-patch+yaml"
 
 
@@ -30,11 +32,24 @@ def refused(answer: Answer, keys: str) -> None:
     assert f": only the cpuplan agent writes {keys}; take that out of the request" in answer.message
 
 
-@pytest.mark.parametrize("key", ["cpuplan.dev/plan", "cpuplan.dev/hostflag", "cpuplan.dev/of-the-future"])
+@pytest.mark.parametrize("key", AGENT_KEYS)
 @pytest.mark.parametrize("way", ["", "/status"])
 def test_nobody_else_sets_or_changes_one(setting: Setting, pod: str, key: str, way: str) -> None:
     answer = setting.server.call("PATCH", pod + way, annotated({key: "forged"}), content_type=MERGE)
     refused(answer, key)
+
+
+@pytest.mark.parametrize("beside", [{}, {"cpuplan.dev/plan": "forged"}], ids=["alone", "beside a key of the agent"])
+def test_a_key_that_does_not_exist_is_refused_with_those_that_do(
+    setting: Setting, pod: str, beside: dict[str, str]
+) -> None:
+    body = annotated({"cpuplan.dev/workres": "0", **beside})
+    answer = setting.server.call("PATCH", pod, body, content_type=MERGE)
+    assert answer.status == HTTPStatus.FORBIDDEN, answer.body
+    assert (
+        ": there is no annotation cpuplan.dev/workres; those for you to write are step_thread_core, "
+        "cpuplan.dev/workers, cpuplan.dev/container, cpuplan.dev/selftest"
+    ) in answer.message
 
 
 def test_server_side_apply_sets_none(setting: Setting, pod: str) -> None:
@@ -80,6 +95,14 @@ def test_the_other_ways_to_write_a_pod_leave_its_annotations_alone(
 def test_a_kubelet_does_not_set_one_with_the_status(setting: Setting, pod: str) -> None:
     answer = setting.as_kubelet("gpu-1", "PATCH", f"{pod}/status", annotated({"cpuplan.dev/plan": "x"}), MERGE)
     refused(answer, "cpuplan.dev/plan")
+
+
+def test_the_image_of_the_injected_init_container_can_be_corrected(setting: Setting, pod: str) -> None:
+    right = {"name": "cpuplan", "image": "registry.example.com/cpuplan:right"}
+    body = {"spec": {"initContainers": [right]}}
+    answer = setting.server.call("PATCH", pod, body, content_type="application/strategic-merge-patch+json")
+    assert answer.status == HTTPStatus.OK, answer.body
+    assert answer.body["spec"]["initContainers"][0]["image"] == right["image"]
 
 
 def test_anyone_removes_them(setting: Setting, pod: str) -> None:

@@ -8,6 +8,11 @@ Kubernetes 1.30 only (no comprehensions over two variables, no format library).
 ["step_thread_core", "cpuplan.dev/workers", "cpuplan.dev/container", "cpuplan.dev/selftest"]
 {{- end -}}
 
+{{/* The keys that agents write. */}}
+{{- define "cpuplan.cel.agentKeys" -}}
+["cpuplan.dev/status", "cpuplan.dev/why", "cpuplan.dev/step-cpus", "cpuplan.dev/result-cpu", "cpuplan.dev/usable-cpus", "cpuplan.dev/plan", "cpuplan.dev/hostflag"]
+{{- end -}}
+
 {{/* Whether annotation key k is ours: under the prefix, and not one of the users'. */}}
 {{- define "cpuplan.cel.isOurs" -}}
 (k.startsWith("cpuplan.dev/") && !(k in {{ include "cpuplan.cel.userKeys" . }}))
