@@ -131,14 +131,24 @@ def test_an_agent_that_cannot_be_asked_is_named_and_the_others_are_shown(cpuplan
     answer = cpuplan("audit", "--kubeconfig", kubeconfig)
 
     assert answer.exit_code == 1
-    assert answer.complaint.startswith("cpuplan audit: the agent cpuplan-agent-2 cannot be asked: GET ")
+    assert answer.complaint.startswith(
+        "cpuplan audit: the agent cpuplan-agent-2 has no page /audit: it is older than this command, or runs with "
+        "--audit=off; "
+    )
     assert "team-a/far" in answer.output
 
 
 def test_by_default_pods_without_a_plan_and_with_findings_are_listed(cpuplan: Command, kubeconfig: Path) -> None:
     answer = cpuplan("audit", "--kubeconfig", kubeconfig)
 
-    assert answer.facts == {"nodes": "1", "with GPUs": "3", "with findings": "2", "planned": "1"}
+    assert answer.facts == {
+        "nodes": "1",
+        "with GPUs": "3",
+        "with findings": "2",
+        "planned": "1",
+        "left out": "1 container with findings, of pods that ask for a plan; --all shows them",
+    }
+    assert "left out" not in cpuplan("audit", "--kubeconfig", kubeconfig, "--all").facts
     assert "team-b/" not in answer.output
     assert "remote-cpus  all CPUs of the mask (0-7) are remote from GPU 0000:9d:00.0, whose local CPUs" in answer.output
 
@@ -178,7 +188,58 @@ def test_a_user_without_the_right_is_told_what_was_refused(cpuplan: Command, kub
     answer = cpuplan("audit", "--kubeconfig", kubeconfig)
 
     assert answer.exit_code == 1
-    assert "was answered with 403 Forbidden: no right to list pods" in answer.complaint
+    assert answer.sentence == (
+        f"cpuplan audit: the API server at {agents.url} refuses this to the user in kubeconfig {kubeconfig} (403): no "
+        "right to list pods; it takes the rights to list pods and to get pods/proxy in namespace cpuplan, as the role "
+        "in docs/audit.md gives them"
+    )
+
+
+def test_a_user_without_the_right_to_an_agents_page_is_told_the_role(
+    cpuplan: Command, kubeconfig: Path, agents: Agents
+) -> None:
+    refused = {"kind": "Status", "reason": "Forbidden", "message": "no right to get pods/proxy"}
+    agents.answers[f"{POD_LIST}/cpuplan-agent-2:9465/proxy/audit"] = (403, refused)
+
+    answer = cpuplan("audit", "--kubeconfig", kubeconfig)
+
+    assert answer.sentence.startswith(
+        "cpuplan audit: the agent cpuplan-agent-2 was not asked: no right to get pods/proxy; it takes the rights to "
+    )
+    assert answer.sentence.endswith("in namespace cpuplan, as the role in docs/audit.md gives them")
+
+
+def test_an_agent_without_an_audit_yet_is_quoted_without_the_requests_path(
+    cpuplan: Command, kubeconfig: Path, agents: Agents
+) -> None:
+    agents.answers[f"{POD_LIST}/cpuplan-agent-2:9465/proxy/audit"] = (503, b"not there yet")
+
+    assert cpuplan("audit", "--kubeconfig", kubeconfig).sentence == (
+        f"cpuplan audit: the agent cpuplan-agent-2 cannot be asked: the API server at {agents.url} answered 503: 'not "
+        "there yet'"
+    )
+
+
+def test_a_namespace_without_gpus_is_told_with_those_that_have_some(
+    cpuplan: Command, agents: Agents, node_audit: dict[str, Any]
+) -> None:
+    agents.answers["/audit"] = (200, node_audit)
+    words = ("audit", "--url", f"{agents.url}/audit", "-n")
+
+    assert (
+        "no running container of namespace team-x has GPUs on these nodes; those that have: team-a, team-b"
+        in cpuplan(*words, "team-x").output
+    )
+    assert "no running container" not in cpuplan(*words, "team-a").output
+    node_audit["containers"] = []
+    assert cpuplan(*words, "team-x").output.endswith("on these nodes, and no other namespace has one\n")
+
+
+def test_processes_are_in_no_namespace(cpuplan: Command) -> None:
+    answer = cpuplan("audit", "--local", "-n", "team-a")
+
+    assert (answer.exit_code, answer.output) == (2, "")
+    assert answer.sentence == "cpuplan audit: --local looks at processes, which are in no namespace; leave out -n"
 
 
 def test_an_agents_url_needs_no_cluster(cpuplan: Command, agents: Agents, node_audit: dict[str, Any]) -> None:

@@ -100,6 +100,35 @@ def test_a_server_without_a_scheme_is_named(api: FakeApi, tmp_path: Path) -> Non
         connect(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"current-context": None}, "it names no current-context; choose test with kubectl config use-context"),
+        ({"current-context": ""}, "it names no current-context; choose test with kubectl config use-context"),
+        (
+            {"current-context": "gone"},
+            "its current-context gone is none of its contexts; choose test with kubectl config use-context",
+        ),
+        (
+            {"current-context": "", "contexts": []},
+            "it names no current-context; it has no context to choose from; add one with kubectl config set-context",
+        ),
+    ],
+)
+def test_a_kubeconfig_without_a_context_in_force_is_told_what_to_choose(
+    api: FakeApi, tmp_path: Path, change: dict[str, object], sentence: str
+) -> None:
+    path = api.write_kubeconfig(tmp_path / "kubeconfig")
+    document = json.loads(path.read_text()) | change
+    document["contexts"] = [context | {"name": "test"} for context in document["contexts"]]
+    path.write_text(json.dumps({key: value for key, value in document.items() if value is not None}))
+
+    with pytest.raises(KubeConfigError) as caught:
+        connect(path)
+
+    assert str(caught.value) == f"kubeconfig {path} is not usable: {sentence}"
+
+
 def test_several_kubeconfigs_are_merged_and_missing_ones_passed_over(api: FakeApi, tmp_path: Path) -> None:
     """As kubectl does with KUBECONFIG."""
     whole = json.loads(api.write_kubeconfig(tmp_path / "whole").read_text())

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
+from ..kube.errors import ForbiddenError, NotFoundError
 from ..kube.paths import pod_path, pods_path
 from .errors import CliError
 
@@ -79,6 +80,27 @@ def ask_agent(client: KubeClient, agent: Agent, page: str, query: Mapping[str, s
     """
     path = f"{pod_path(agent.namespace, agent.name)}:{agent.port}/proxy/{page}"
     return client.get(path, query, read_timeout_seconds=LIMIT_SECONDS)
+
+
+def rights_for(namespace: str) -> str:
+    """What asking the agents of a namespace takes, as in `it takes ...`."""
+    rights = f"the rights to list pods and to get pods/proxy in namespace {namespace}"
+    return f"{rights}, as the role in docs/audit.md gives them"
+
+
+def no_right(who: str, error: ForbiddenError, namespace: str) -> str:
+    """Why an agent was not asked whom the API server does not let this user ask."""
+    return f"{who} was not asked: {error.message}; it takes {rights_for(namespace)}"
+
+
+def not_found(agent: Agent, error: NotFoundError, page: str) -> str:
+    """What a 404 means: that of the API server has a reason, that of an agent is a line of text."""
+    if error.reason:
+        return f"the agent {agent.name} is gone; ask again in a moment, when another has taken its place"
+    return (
+        f"the agent {agent.name} has no page /{page}: it is older than this command, or runs with "
+        f"--{page}=off; update it, or turn the page on"
+    )
 
 
 def ask_url(url: str, page: str) -> Any:

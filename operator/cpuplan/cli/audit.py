@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..planning.audit import Audited
+from ..planning.budget import counted
 from .agents import AGENT_NAMESPACE
 from .auditsource import NodeAudit, read_agents, read_local, read_urls
 from .errors import FAILED, WRONG_USAGE, CliError
@@ -40,11 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(namespace: argparse.Namespace) -> int:
     """Prints what was found; returns 0 whatever that is, 1 if an agent could not be asked."""
-    audits = [_of_namespace(audit, namespace.namespace) for audit in _audits(namespace)]
+    everywhere = _audits(namespace)
+    audits = [_of_namespace(audit, namespace.namespace) for audit in everywhere]
     if namespace.output == "json":
         print(json.dumps([_document(audit) for audit in audits], indent=2))
     else:
-        print_blocks(_blocks(audits, with_all=namespace.all))
+        blocks = _blocks(audits, with_all=namespace.all)
+        if namespace.namespace is not None and not any(audit.containers for audit in audits):
+            blocks.append(Facts("", (("namespace", _nothing_in(namespace.namespace, everywhere)),)))
+        print_blocks(blocks)
     troubles = [audit.trouble for audit in audits if audit.trouble]
     for trouble in troubles:
         print(f"cpuplan audit: {trouble}", file=sys.stderr)
@@ -54,6 +59,8 @@ def run(namespace: argparse.Namespace) -> int:
 def _audits(namespace: argparse.Namespace) -> list[NodeAudit]:
     if namespace.sysfs_root is not None and not namespace.local:
         raise CliError("--sysfs-root names the tree that --local looks at; give --local too", WRONG_USAGE)
+    if namespace.local and namespace.namespace is not None:
+        raise CliError("--local looks at processes, which are in no namespace; leave out -n", WRONG_USAGE)
     if namespace.local:
         audits, hidden_count = read_local(chosen_root(namespace))
         if hidden_count:
@@ -73,16 +80,33 @@ def _of_namespace(audit: NodeAudit, name: str | None) -> NodeAudit:
     return NodeAudit(audit.node, audit.seconds_old, kept, audit.trouble)
 
 
+def _nothing_in(name: str, audits: Sequence[NodeAudit]) -> str:
+    """What to say of a namespace without anything to audit: no agent knows whether it exists."""
+    others = sorted({found.namespace for audit in audits for found in audit.containers})
+    those = f"; those that have: {', '.join(others)}" if others else ", and no other namespace has one"
+    return f"no running container of namespace {name} has GPUs on these nodes{those}"
+
+
+def _left_out(everyone: Sequence[tuple[str, Audited]], shown_count: int) -> str:
+    """Which findings the table leaves out, and how they are shown; empty where it has them all."""
+    count = sum(1 for _, found in everyone if found.findings) - shown_count
+    return (
+        f"{counted(count, 'container')} with findings, of pods that ask for a plan; --all shows them" if count else ""
+    )
+
+
 def _blocks(audits: Sequence[NodeAudit], *, with_all: bool) -> list[Block]:
     everyone = [(audit.node, found) for audit in audits for found in audit.containers]
     wrong = [found for _, found in everyone if found.findings]
+    shown = [(node, found) for node, found in everyone if with_all or (found.findings and not found.is_planned)]
+    left_out = "" if with_all else _left_out(everyone, len(shown))
     facts = (
         ("nodes", str(sum(1 for audit in audits if not audit.trouble))),
         ("with GPUs", str(len(everyone))),
         ("with findings", str(len(wrong))),
         ("planned", str(sum(1 for _, found in everyone if found.is_planned))),
+        *([("left out", left_out)] if left_out else []),
     )
-    shown = [(node, found) for node, found in everyone if with_all or (found.findings and not found.is_planned)]
     blocks: list[Block] = [Facts("", facts)]
     if shown:
         columns = ("NODE", "NAME", "PLANNED", "GPUS", "CPUS", "LOCAL", "QUOTA", "FINDINGS")

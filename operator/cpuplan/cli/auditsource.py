@@ -14,14 +14,14 @@ from ..host.gpuprocesses import GpuProcess, read_environment, read_gpu_processes
 from ..host.root import HostRoot
 from ..host.sysfs import read_topology
 from ..host.threads import read_allowed_cpus
-from ..kube.errors import KubeError
+from ..kube.errors import ForbiddenError, KubeError, NotFoundError
 from ..model.pools import visible_pools
 from ..model.request import WorkerDevice
 from ..planning.audit import AUDIT_VERSION, Audited, GpuUser, audit
 from ..process.pages import AUDIT_PAGE
-from .agents import Agent, NoAnswerError, agents_of, ask_agent, ask_url
+from .agents import Agent, NoAnswerError, agents_of, ask_agent, ask_url, no_right, not_found, rights_for
+from .cluster import chosen_kubeconfig, open_cluster, plainly, told
 from .errors import CliError
-from .podsource import default_kubeconfig
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
@@ -54,14 +54,14 @@ def read_agents(kubeconfig: Path | None, agent_namespace: str, node: str | None)
         ModuleNotFoundError: the package kubernetes is not installed.
     """
     from ..kube.client import KubeClient, default_retries  # noqa: PLC0415 - the other sources need no cluster
-    from ..kube.connection import connect  # noqa: PLC0415
 
+    files = chosen_kubeconfig(kubeconfig)
+    connection = open_cluster(files, connection_count=AT_ONCE)
+    client = KubeClient(connection, user_agent="cpuplan-audit", retries=default_retries().new(total=1))
     try:
-        connection = connect(kubeconfig or default_kubeconfig(), connection_count=AT_ONCE)
-        client = KubeClient(connection, user_agent="cpuplan-audit", retries=default_retries().new(total=1))
         agents = agents_of(client, agent_namespace, node)
     except KubeError as error:
-        raise CliError(str(error)) from error
+        raise told(error, files, connection, rights_for(agent_namespace)) from error
     if not agents:
         where = f"on node {node}" if node else f"in namespace {agent_namespace}"
         raise CliError(f"there is no cpuplan agent {where}; name the release's namespace with --agent-namespace")
@@ -90,8 +90,15 @@ def read_local(root: HostRoot) -> tuple[list[NodeAudit], int]:
 def _ask_agent(client: KubeClient, agent: Agent) -> NodeAudit:
     try:
         return parse_audit(ask_agent(client, agent, AUDIT_PAGE))
-    except (KubeError, CliError) as error:
-        return NodeAudit(agent.node or "no node yet", 0.0, (), f"the agent {agent.name} cannot be asked: {error}")
+    except ForbiddenError as error:
+        trouble = no_right(f"the agent {agent.name}", error, agent.namespace)
+    except NotFoundError as error:
+        trouble = not_found(agent, error, AUDIT_PAGE)
+    except KubeError as error:
+        trouble = f"the agent {agent.name} cannot be asked: {plainly(error, client.base_url)}"
+    except CliError as error:
+        trouble = f"the agent {agent.name} cannot be asked: {error}"
+    return NodeAudit(agent.node or "no node yet", 0.0, (), trouble)
 
 
 def _ask_url(url: str) -> NodeAudit:

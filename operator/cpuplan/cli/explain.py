@@ -22,13 +22,16 @@ from .explainblocks import Reasons, container_blocks
 from .explainsource import part_of_cluster, part_of_url
 from .machine import Machine, add_machine_arguments, read_machine
 from .output import Block, Facts, print_blocks
+from .podname import pod_name
 from .podsource import AskAgent, PodSource, read_cluster, read_file, read_volume
 from .reasons import reasons_document
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of `cpuplan explain`."""
-    parser.add_argument("pod", nargs="?", metavar="POD", help="a pod of the cluster; default: the pod this runs in")
+    parser.add_argument(
+        "pod", nargs="?", metavar="POD", help="a pod of the cluster, NAME or pod/NAME; default: the pod this runs in"
+    )
     parser.add_argument("-n", "--namespace", metavar="NAME", help="its namespace; default: the kubeconfig's")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="default: KUBECONFIG, else ~/.kube/config")
     parser.add_argument("-f", "--file", metavar="FILE", help="a pod or a plan as JSON instead; - is standard input")
@@ -80,10 +83,9 @@ def _source(namespace: argparse.Namespace) -> PodSource:
         )
     if namespace.file is not None:
         return read_file(namespace.file)
-    if namespace.pod == "":
-        raise CliError("the pod's name is empty; give one, or a file with -f", WRONG_USAGE)
     if namespace.pod is not None:
-        return read_cluster(namespace.pod, namespace.namespace, namespace.kubeconfig, _way_to_the_agent(namespace))
+        name = pod_name(namespace.pod, namespace.namespace)
+        return read_cluster(name, namespace.namespace, namespace.kubeconfig, _way_to_the_agent(namespace))
     return read_volume(namespace.plan_dir)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from ..kube.errors import ForbiddenError, KubeError, NotFoundError
 from ..planning.agentanswer import EXPLANATION_VERSION, PodExplained
 from ..process.pages import EXPLAIN_PAGE
-from .agents import Agent, NoAnswerError, NoAnswerNowError, agents_of, ask_agent, ask_url
+from .agents import Agent, NoAnswerError, NoAnswerNowError, agents_of, ask_agent, ask_url, no_right, not_found
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
@@ -82,7 +82,7 @@ def _agent_of(client: KubeClient, namespace: str, node: str) -> Agent:
     try:
         agents = agents_of(client, namespace, node)
     except ForbiddenError as error:
-        raise _no_right(f"the agent of node {node}", error, namespace) from error
+        raise _NothingToAddError(no_right(f"the agent of node {node}", error, namespace)) from error
     except KubeError as error:
         raise _NothingToAddError(f"the agent of node {node} was not asked: {error}; ask again in a moment") from error
     if not agents:
@@ -98,30 +98,13 @@ def _answer_of(client: KubeClient, agent: Agent, pod: AskedPod) -> dict[str, Any
     try:
         return ask_agent(client, agent, EXPLAIN_PAGE, _query(pod))
     except ForbiddenError as error:
-        raise _no_right(f"the agent {agent.name}", error, agent.namespace) from error
+        raise _NothingToAddError(no_right(f"the agent {agent.name}", error, agent.namespace)) from error
     except NotFoundError as error:
-        raise _NothingToAddError(_not_found(agent, error)) from error
+        raise _NothingToAddError(not_found(agent, error, EXPLAIN_PAGE)) from error
     except KubeError as error:
         raise _NothingToAddError(
             f"the agent {agent.name} cannot be asked: {error}; ask again in a moment, or see its log"
         ) from error
-
-
-def _no_right(who: str, error: ForbiddenError, namespace: str) -> _NothingToAddError:
-    return _NothingToAddError(
-        f"{who} was not asked: {error.message}; it takes the rights to list pods and to get pods/proxy in namespace "
-        f"{namespace}, as the role in docs/audit.md gives them"
-    )
-
-
-def _not_found(agent: Agent, error: NotFoundError) -> str:
-    """What a 404 means: that of the API server has a reason, that of an agent is a line of text."""
-    if error.reason:
-        return f"the agent {agent.name} is gone; ask again in a moment, when another has taken its place"
-    return (
-        f"the agent {agent.name} has no page /{EXPLAIN_PAGE}: it is older than this command, or runs with "
-        "--explain=off; update it, or turn the page on"
-    )
 
 
 def _query(pod: AskedPod) -> dict[str, str]:

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..host.root import read_text
 from ..kube.annotations import MANAGED_SELECTOR, SETTING, plan_in
-from ..kube.errors import KubeError
+from ..kube.errors import KubeError, NotFoundError
 from ..kube.paths import pod_path, pods_path
 from ..model.errors import CpuPlanError
 from ..model.podplan import ContainerPlan, PodPlan
+from .cluster import chosen_kubeconfig, context_namespace, open_cluster, told
 from .errors import FAILED, WRONG_USAGE, CliError
 from .explainsource import AgentsPart, AskedPod
 
 if TYPE_CHECKING:
     from ..kube.client import KubeClient
-
-KUBECONFIG = "KUBECONFIG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +105,17 @@ def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None, ask: 
         ModuleNotFoundError: the package kubernetes is not installed.
     """
     from ..kube.client import KubeClient, default_retries  # noqa: PLC0415 - the only command that needs the cluster
-    from ..kube.connection import connect  # noqa: PLC0415
 
-    config = default_kubeconfig() if kubeconfig is None else (kubeconfig,)
+    files = chosen_kubeconfig(kubeconfig)
+    connection = open_cluster(files)
+    client = KubeClient(connection)
+    where = namespace or context_namespace(files)
     try:
-        connection = connect(config)
-        client = KubeClient(connection)
-        found = _of_pod(client.get(pod_path(namespace or _context_namespace(config), pod)))
+        found = _of_pod(client.get(pod_path(where, pod)))
     except KubeError as error:
-        raise CliError(str(error)) from error
+        if isinstance(error, NotFoundError) and error.reason:
+            raise CliError(_no_pod(pod, where, is_given=bool(namespace))) from error
+        raise told(error, files, connection, f"the right to get pods in namespace {where} (docs/explain.md)") from error
     part = None
     if ask is not None and found.asked.node:
         once = KubeClient(connection, user_agent="cpuplan-explain", retries=default_retries().new(total=0))
@@ -127,25 +127,10 @@ def read_cluster(pod: str, namespace: str | None, kubeconfig: Path | None, ask: 
     return PodSource(found.name, found.plan, neighbours, part)
 
 
-def _context_namespace(kubeconfig: Sequence[Path] | None) -> str:
-    """The namespace of the current context of kubeconfig files that `connect` has accepted."""
-    from kubernetes import config  # noqa: PLC0415
-
-    if kubeconfig is None:
-        return "default"
-    _, current = config.list_kube_config_contexts(  # type: ignore[no-untyped-call]
-        config_file=os.pathsep.join(map(str, kubeconfig))
-    )
-    return str(current["context"].get("namespace") or "default")
-
-
-def default_kubeconfig() -> tuple[Path, ...] | None:
-    """kubectl's own: the files of KUBECONFIG, else ~/.kube/config; None in a pod without either."""
-    named = tuple(Path(name) for name in os.environ.get(KUBECONFIG, "").split(os.pathsep) if name)
-    if named:
-        return named
-    usual = Path(os.path.expanduser("~/.kube/config"))  # noqa: PTH111 - Path.expanduser raises without a home
-    return (usual,) if usual.is_file() else None
+def _no_pod(pod: str, namespace: str, *, is_given: bool) -> str:
+    """What to do about a name that the API server does not know: one that has a reason, unlike a proxy's page."""
+    helps = f"kubectl get pods -n {namespace} lists those there" if is_given else "give its namespace with -n"
+    return f"there is no pod {pod} in namespace {namespace}; {helps}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import urllib3
 from kubernetes import config as kubernetes_config
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
+from kubernetes.config.kube_config import KubeConfigMerger
 from yaml import YAMLError
 
 from .errors import KubeConfigError
@@ -105,7 +106,7 @@ def _load_kubeconfig(configuration: Configuration, files: Sequence[Path]) -> Non
     except KubeConfigError:
         raise
     except (kubernetes_config.ConfigException, ValueError) as error:
-        raise KubeConfigError(f"{unusable}: {error}") from error
+        raise KubeConfigError(f"{unusable}: {_without_context(existing) or error}") from error
     except OSError as error:
         raise KubeConfigError(f"{unusable}: {error.strerror or error}") from error
     except YAMLError as error:
@@ -119,6 +120,21 @@ def _load_kubeconfig(configuration: Configuration, files: Sequence[Path]) -> Non
         raise KubeConfigError(
             f"{unusable}: its server is {configuration.host}, expected an address such as https://HOST:6443"
         )
+
+
+def _without_context(files: Sequence[str]) -> str:
+    """What to do about kubeconfig files without a current context; empty where they have one, or cannot be read."""
+    try:
+        merged = KubeConfigMerger(os.pathsep.join(files)).config  # type: ignore[no-untyped-call]
+        current = merged.safe_get("current-context")
+        names = [str(context["name"]) for context in merged.safe_get("contexts") or ()]
+    except Exception:  # noqa: BLE001 - the package indexes what it has read as if it were a kubeconfig
+        return ""
+    if current in names:
+        return ""
+    lacks = f"its current-context {current} is none of its contexts" if current else "it names no current-context"
+    choice = f"choose {' or '.join(names)}" if names else "it has no context to choose from; add one"
+    return f"{lacks}; {choice} with kubectl config {'use-context' if names else 'set-context'}"
 
 
 @contextmanager
