@@ -85,6 +85,19 @@ def test_a_pod_without_the_volume_is_told_apart_from_one_without_a_plan_yet(
     assert reason_of(read_pod_plan(volume.folder, server)) == "not-yet"
 
 
+def test_an_empty_plan_is_told_with_both_of_its_causes(volume: PodVolume, server: HostRoot) -> None:
+    """Removing step_thread_core from a pod empties its plan too, and the pod's volume does not tell which it was."""
+    volume.publish_nothing()
+
+    found = read_pod_plan(volume.folder, server)
+
+    assert isinstance(found, NotPublished)
+    assert found.why == (
+        f"{volume.folder}/plan is empty: the pod asks for no plan (any more), or its node's agent has published none "
+        "yet"
+    )
+
+
 def test_a_plan_for_another_pod_is_not_followed(volume: PodVolume, server: HostRoot, plan: PodPlan) -> None:
     volume.publish(plan.to_json(), uid="another-uid")
 

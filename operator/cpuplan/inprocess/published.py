@@ -192,7 +192,8 @@ def _plan_in(file: Path) -> PodPlan | NotPublished:
     if text is None:
         return NotPublished(NO_VOLUME, f"{file} cannot be read: {_why_no_volume()}")
     if not text:
-        return NotPublished(NOT_YET, f"{file} is empty: the node's agent has published no plan yet")
+        why = "the pod asks for no plan (any more), or its node's agent has published none yet"
+        return NotPublished(NOT_YET, f"{file} is empty: {why}")
     try:
         return PodPlan.from_json(text)
     except CpuPlanError as error:
