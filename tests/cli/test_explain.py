@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from cpuplan.host.override import read_override
 from cpuplan.host.root import HostRoot
@@ -95,6 +96,15 @@ def test_people_see_status_pools_quota_budget_and_confidence(
         ("remains", "0 CPUs      the pools share 19 CPUs and are seldom all busy; then their threads take turns"),
     } <= {tuple(words) for words in lines if len(words) == 2}
     assert "  from /sys/bus/pci/devices/0000:9d:00.0/local_cpulist: 56-111,168-223" in answer.output
+
+
+def test_one_output_and_one_thread_are_told_in_the_singular(cpuplan: Command, tmp_path: Path, server: HostRoot) -> None:
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(pod(plan_of_pod(SERVER, server, gpus=(0,), quota=2.0))))
+
+    lines = [" ".join(line.split()) for line in cpuplan("explain", "-f", path).output.splitlines()]
+
+    assert "copy 1 thread 1 output at once x 1 thread" in lines
 
 
 def test_on_another_machine_the_reasons_without_files_stay(cpuplan: Command, pod_file: Path) -> None:
@@ -252,7 +262,83 @@ def test_the_namespace_is_that_of_the_kubeconfig_unless_one_is_given(
     api.put("/api/v1/namespaces/team/pods/llm-0", pod(plan))
 
     assert cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig).exit_code == 0
-    assert "404" in cpuplan("explain", "llm-0", "-n", "default", "--kubeconfig", kubeconfig).sentence
+    assert cpuplan("explain", "llm-0", "-n", "default", "--kubeconfig", kubeconfig).sentence == (
+        "cpuplan explain: there is no pod llm-0 in namespace default; kubectl get pods -n default lists those there"
+    )
+
+
+def test_a_pod_that_is_not_in_the_kubeconfigs_namespace_is_asked_for_with_its_own(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path
+) -> None:
+    assert cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig).sentence == (
+        "cpuplan explain: there is no pod llm-0 in namespace default; give its namespace with -n"
+    )
+
+
+@pytest.mark.parametrize("name", ["pod/llm-0", "pods/llm-0", "po/llm-0", "Pod/llm-0"])
+def test_a_pod_may_be_named_as_kubectl_prints_it(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path, plan: PodPlan, name: str
+) -> None:
+    api.put("/api/v1/namespaces/default/pods/llm-0", pod(plan))
+
+    assert cpuplan("explain", name, "--kubeconfig", kubeconfig).facts["pod"] == "default/llm-0"
+
+
+@pytest.mark.parametrize("name", ["deployment/llm", "sts/llm", "default/llm-0", "/llm-0"])
+def test_what_is_no_pod_is_told_how_to_find_one(cpuplan: Command, kubeconfig: Path, name: str) -> None:
+    answer = cpuplan("explain", name, "-n", "team", "--kubeconfig", kubeconfig)
+
+    assert (answer.exit_code, answer.sentence) == (
+        2,
+        f"cpuplan explain: {name} is no pod, and the name of one pod is wanted (such as llm-0 or pod/llm-0); kubectl "
+        "get pods -n team lists them",
+    )
+    assert "kubectl get pods -n NAMESPACE lists" in cpuplan("explain", name, "--kubeconfig", kubeconfig).sentence
+
+
+def test_credentials_that_are_refused_are_told_whose_they_are(cpuplan: Command, api: FakeApi, kubeconfig: Path) -> None:
+    api.fail(401, times=9)
+
+    assert cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig).sentence == (
+        f"cpuplan explain: the API server at {api.url} refuses the credentials of the user in kubeconfig {kubeconfig} "
+        "(401): they are unknown there or have expired; log in again, or give another kubeconfig"
+    )
+
+
+def test_a_user_who_may_not_get_the_pod_is_told_the_right_and_where_it_stands(
+    cpuplan: Command, api: FakeApi, kubeconfig: Path
+) -> None:
+    api.fail(403, times=9)
+
+    sentence = cpuplan("explain", "llm-0", "-n", "team", "--kubeconfig", kubeconfig).sentence
+    assert sentence.startswith(f"cpuplan explain: the API server at {api.url} refuses this to the user in kubeconfig ")
+    assert sentence.endswith("; it takes the right to get pods in namespace team (docs/explain.md)")
+
+
+def test_without_any_kubeconfig_every_place_that_was_looked_at_is_named(
+    cpuplan: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+
+    for words in (("explain", "llm-0"), ("audit",)):
+        assert cpuplan(*words).sentence == (
+            f"cpuplan {words[0]}: there is no kubeconfig: --kubeconfig is not given, KUBECONFIG names no file, "
+            "~/.kube/config is not there, and this is no pod with a service account; give one"
+        )
+
+
+def test_an_api_server_that_is_not_there_is_told_as_that_of_the_kubeconfig(
+    cpuplan: Command, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cpuplan.kube.client.default_retries", lambda: urllib3.Retry(total=0))
+    document = json.loads(kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    kubeconfig.write_text(json.dumps(document))
+
+    sentence = cpuplan("explain", "llm-0", "--kubeconfig", kubeconfig).sentence
+    assert sentence.endswith("; does the kubeconfig's current context name a cluster that runs?")
 
 
 def test_the_kubeconfig_is_kubectls(

@@ -94,6 +94,17 @@ def test_a_device_that_sysfs_does_not_know_is_said(cpuplan: Command, server: Hos
     )
 
 
+def test_a_device_that_sysfs_does_not_know_is_warned_of_with_those_that_are_there(
+    cpuplan: Command, own_machine: TreeOf
+) -> None:
+    words = ("plan", "--device", "ff:00.0", "--workers", "0,0", "--sysfs-root")
+
+    answer = cpuplan(*words, own_machine("small-vm").sys, "-o", "json")
+
+    assert (answer.exit_code, answer.document["unknownDevices"]) == (0, ["0000:ff:00.0", "0000:ff:00.0"])
+    assert answer.sentence == "cpuplan: warning: this host has no device 0000:ff:00.0; it has 0000:00:1e.0"
+
+
 @pytest.mark.parametrize("mask", [[], ["--mask", "0-2,4-7,16-23"]], ids=["of the tree", "of the command line"])
 def test_isolated_cpus_are_left_out_and_named_as_the_agent_does(
     cpuplan: Command, own_machine: TreeOf, mask: list[str]

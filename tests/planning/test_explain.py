@@ -78,6 +78,19 @@ def test_the_pool_has_the_files_that_place_the_gpu(h100: HostTopology) -> None:
     ]
 
 
+def test_one_gpu_one_core_and_one_cpu_are_told_in_the_singular(own_machine: TreeOf) -> None:
+    topology = read_topology(own_machine("gh200"))
+    gpu = next(each for each in topology.functions if topology.gpus_like([each.address]))
+    both = alone(topology, "auto", gpu.address)
+    assert texts(both, Topic.POOL)[0].startswith("one GPU has NUMA node 0: ")
+    assert texts(both, Topic.POOL)[0].endswith("; the lowest and the highest are claimed for it")
+
+    made = plan_on(topology, "auto", [gpu.address], mask="3")
+    one = explain(Decision.of_plan("auto", [gpu.address], made, 1.0), topology)
+    assert texts(one, Topic.INPUT)[0].startswith("step_thread_core is auto; the mask has 1 CPU (3), with a quota of 1 CPU ")
+    assert texts(one, Topic.POOL) == ["one GPU has NUMA node 0: 1 core of the mask (3), fewer than the 2 that it needs"]
+
+
 def test_a_plan_without_rivals_passes_over_nothing(h100: HostTopology) -> None:
     assert texts(alone(h100, "auto", GPU_B, GPU_B, GPU_A), Topic.REJECTED) == []
 

@@ -13,6 +13,7 @@ from ..kube.pods import Container, Pod
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan
 from ..model.source import Source
+from ..planning.budget import counted
 from ..planning.candidates import Exclusion
 from ..planning.explanation import CPU_FOLDER, Sentence, Topic
 from ..planning.searches import Fate
@@ -126,22 +127,22 @@ def node_exclusions(node: NodeCpus) -> tuple[Exclusion, ...]:
 
 def _quota_of(grant: CpuGrant, pod: Pod, container: Container) -> tuple[str, tuple[Source, ...]]:
     """Where the quota comes from; paths as the agent sees them."""
-    value = "" if grant.quota is None else f"{grant.quota:g}"
+    value = "" if grant.quota is None else counted(grant.quota, "CPU")
     if grant.quota_origin is Origin.EXCLUSIVE:
         return "no quota counts: its CPUs are exclusive", ()
     if grant.cgroup is not None:
         text = (
-            f"its quota is {value} CPUs, the tightest limit from its cgroup up"
+            f"its quota is {value}, the tightest limit from its cgroup up"
             if value
             else "no cgroup from its own up limits its CPUs"
         )
         return text, grant.cgroup.quota_sources
     if grant.quota_origin is Origin.PLAN:
         text = f"its quota is {value or 'none'}, that of its plan, since it is between two runs"
-        return text, (Source(f"annotation {PLAN}", value or None),)
+        return text, (Source(f"annotation {PLAN}", None if grant.quota is None else f"{grant.quota:g}"),)
     limits = {f"limits.cpu of container {container.name}": container.cpu_limit, "limits.cpu of the pod": pod.cpu_limit}
     sources = tuple(Source(name, f"{limit:g}") for name, limit in limits.items() if limit is not None)
     known = "its cgroup was not found" if container.is_running else "it does not run yet"
     if not value:
         return f"it has no quota: {known}, and its specification sets no limits.cpu", ()
-    return f"its quota is {value} CPUs: {known}, and its specification says so", sources
+    return f"its quota is {value}: {known}, and its specification says so", sources

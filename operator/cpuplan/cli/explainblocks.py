@@ -28,7 +28,7 @@ def container_blocks(title: str, plan: ContainerPlan, reasons: Reasons) -> list[
         ("setting", plan.setting),
         ("status", f"{plan.status} ({plan.reason})"),
         ("why", plan.why),
-        ("mask", f"{format_cpu_list(plan.mask) or 'unknown'} ({len(plan.mask)} CPUs)"),
+        ("mask", f"{format_cpu_list(plan.mask) or 'unknown'} ({counted(len(plan.mask), 'CPU')})"),
         *([("withheld", ", ".join(map(str, plan.withheld)))] if plan.withheld else []),
         ("quota", "none" if plan.quota is None else counted(plan.quota, "CPU")),
         ("usable", f"{counted(plan.usable, 'CPU')} at once"),
@@ -46,11 +46,12 @@ def container_blocks(title: str, plan: ContainerPlan, reasons: Reasons) -> list[
     blocks: list[Block] = [Facts(title, tuple(facts))]
     if workers:
         blocks.append(Table("Workers", ("WORKER", "DEVICE", "ID", "CPUS", "WHY"), workers))
+    outputs = counted(pools.encode_workers, "output")
     demands = (
         ("pinned", counted(budget.pinned, "CPU"), "of the step threads and the result threads"),
         ("preprocess", counted(budget.preprocess, "thread"), "intra-op threads of the server's API process"),
-        ("encode", counted(budget.encode, "thread"), f"{pools.encode_workers} outputs at once x {pools.png_threads}"),
-        ("copy", counted(budget.copy, "thread"), f"{pools.encode_workers} outputs at once x {pools.copy_workers}"),
+        ("encode", counted(budget.encode, "thread"), f"{outputs} at once x {counted(pools.png_threads, 'thread')}"),
+        ("copy", counted(budget.copy, "thread"), f"{outputs} at once x {counted(pools.copy_workers, 'thread')}"),
         ("remains", counted(max(0, budget.remains), "CPU"), _remains_sentence(budget)),
     )
     blocks.append(Table(f"Budget of {counted(budget.usable, 'usable CPU')}", ("FOR", "MOST", "WHAT"), demands))

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from .errors import WRONG_USAGE, CliError
 from .machine import AppliedOverride, Machine, PlannableMask, add_machine_arguments, read_machine
 from .output import Block, Facts, Table, print_blocks
 from .reasons import reasons_document, reasons_table
+from .streams import tell
 from .vendors import DISPLAY_VENDORS
 
 _NO_DEVICE = "-"
@@ -93,6 +95,8 @@ def run(namespace: argparse.Namespace) -> int:
         machine.override,
         _sentences(decision, machine, plannable) if namespace.why else (),
     )
+    if made.unknown:
+        tell(f"cpuplan: warning: {_unknown_sentence(made.unknown, topology)}")
     if namespace.output == "json":
         print(json.dumps(_document(made), indent=2))
     else:
@@ -173,6 +177,14 @@ def _advice(addresses: list[str | None], setting: str, topology: HostTopology) -
     return f"give --device ADDRESS for each worker's GPU ({here}), or --device - for a worker without one"
 
 
+def _unknown_sentence(unknown: Sequence[str], topology: HostTopology) -> str:
+    """Which devices are not there, and which GPUs are."""
+    known = [function.address for function in topology.functions if function.vendor not in DISPLAY_VENDORS]
+    has = f"it has {', '.join(known)}" if known else "it shows no GPU"
+    wanted = ", ".join(dict.fromkeys(unknown))
+    return f"this host has no device {wanted}; {has}"
+
+
 def _cpus(text: str) -> frozenset[int]:
     try:
         cpus = parse_cpu_list(text)
@@ -227,7 +239,7 @@ def _blocks(made: _Made) -> list[Block]:
     facts = [
         ("reason", plan.reason),
         ("why", plan.why),
-        ("mask", f"{format_cpu_list(plan.mask)} ({len(plan.mask)} CPUs)"),
+        ("mask", f"{format_cpu_list(plan.mask)} ({counted(len(plan.mask), 'CPU')})"),
         *([] if made.plannable.note is None else [("left out", made.plannable.note)]),
         ("quota", "none" if made.quota is None else counted(made.quota, "CPU")),
         ("usable", f"{counted(plan.usable, 'CPU')} at once"),

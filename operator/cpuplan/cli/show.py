@@ -10,6 +10,7 @@ from typing import Any
 from ..model.cpulist import format_cpu_list
 from ..model.plan import CpuPlan, StepCpus, usable_count
 from ..model.topology import HostTopology, PciFunction
+from ..planning.budget import counted
 from ..planning.confidence import Confidence, judge_topology
 from ..planning.cores import Geometry, cores_of
 from ..planning.deployment import plan_deployment
@@ -113,7 +114,10 @@ def _blocks(machine: Machine, confidence: Confidence) -> list[Block]:
     topology = machine.topology
     cores = cores_of(topology.online, topology.siblings_of)
     facts = [
-        ("CPUs", f"{len(topology.online)} online ({format_cpu_list(topology.online)}) on {len(cores)} cores"),
+        (
+            "CPUs",
+            f"{len(topology.online)} online ({format_cpu_list(topology.online)}) on {counted(len(cores), 'core')}",
+        ),
         *([("isolated", format_cpu_list(topology.isolated))] if topology.isolated else []),
         *_allowance_facts(machine),
         ("confidence", str(confidence.level)),
@@ -136,18 +140,18 @@ def _allowance_facts(machine: Machine) -> list[tuple[str, str]]:
     allowance, limit = machine.allowance, machine.allowance.limit
     plannable = machine.plannable(machine.allowed)
     usable = usable_count(len(plannable.cpus), limit.quota)
-    quota = "none" if limit.quota is None else f"{limit.quota:g} CPUs, set by {limit.folder}"
+    quota = "none" if limit.quota is None else f"{counted(limit.quota, 'CPU')}, set by {limit.folder}"
     return [
         ("mask", "unknown" if allowance.mask is None else _counted(allowance.mask)),
         ("cpuset", "unknown" if allowance.cpuset is None else _counted(allowance.cpuset)),
         *([] if plannable.note is None else [("left out", plannable.note)]),
         ("quota", quota),
-        ("usable", f"{usable} of {len(plannable.cpus)} CPUs at once"),
+        ("usable", f"{usable} of {counted(len(plannable.cpus), 'CPU')} at once"),
     ]
 
 
 def _counted(cpus: frozenset[int]) -> str:
-    return f"{format_cpu_list(cpus)} ({len(cpus)} CPUs)"
+    return f"{format_cpu_list(cpus)} ({counted(len(cpus), 'CPU')})"
 
 
 def _node_table(topology: HostTopology) -> Table:

@@ -12,6 +12,7 @@ from ..model import reasons
 from ..model.cpulist import format_cpu_list
 from ..model.source import Source
 from ..model.topology import Core, HostGpu, HostTopology
+from .budget import counted
 from .confidence import judge_topology
 from .cores import Geometry, Place, has_taken
 from .deployment import worker_sentence
@@ -80,10 +81,10 @@ class _Explained:
 
     def inputs(self) -> Iterator[Sentence]:
         decision = self._decision
-        quota = "no CPU quota" if decision.quota is None else f"a quota of {decision.quota:g} CPUs"
+        quota = "no CPU quota" if decision.quota is None else f"a quota of {counted(decision.quota, 'CPU')}"
         yield Sentence(
             Topic.INPUT,
-            f"step_thread_core is {decision.setting}; the mask has {len(decision.mask)} CPUs "
+            f"step_thread_core is {decision.setting}; the mask has {counted(len(decision.mask), 'CPU')} "
             f"({format_cpu_list(decision.mask) or 'none'}), with {quota} {decision.usable} can run at once",
         )
         for address in dict.fromkeys(decision.addresses):
@@ -176,13 +177,19 @@ class _Explained:
         return Sentence(Topic.TOPOLOGY, text, tuple(sources))
 
     def _pool_sentence(self, address: str | None, place: Place) -> Sentence:
-        needed = "" if place.is_large_enough else f", fewer than the {2 * place.count} that they need"
-        claimed = f"; the lowest and the highest {place.count} are claimed for them" if place.is_large_enough else ""
-        who = f"{place.count} GPUs share" if place.count > 1 else "one GPU has"
+        is_shared, claimed, needed = place.count > 1, "", ""
+        if not place.is_large_enough:
+            needed = f", fewer than the {2 * place.count} that {'they need' if is_shared else 'it needs'}"
+        else:
+            ends = f"{place.count} are claimed for them" if is_shared else "are claimed for it"
+            claimed = f"; the lowest and the highest {ends}"
+        who = f"{place.count} GPUs share" if is_shared else "one GPU has"
         if not self._is_gpu(address):
             who, claimed = "a worker without a known GPU has", ""
         cpus = format_cpu_list(cpu for core in place.cores for cpu in core)
-        text = f"{who} {place.name}: {len(place.cores)} cores of the mask ({cpus or 'none'}){needed}{claimed}"
+        text = (
+            f"{who} {place.name}: {counted(len(place.cores), 'core')} of the mask ({cpus or 'none'}){needed}{claimed}"
+        )
         first = next((gpu for gpu in self._gpus if gpu.address == address), None)
         if first is None:
             return Sentence(Topic.POOL, text)
