@@ -90,6 +90,8 @@ def _make_pods(cluster: KindCluster) -> None:
             cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.kubectl("apply", "--filename", HERE / "llm.yaml")
         cluster.kubectl("rollout", "status", "-n", NAMESPACE, "statefulset/llm", "--timeout=60s")
+        # Whoever is planned first takes the result core: planned side by side, pods would now and then swap theirs.
+        _until(lambda: not _unplanned(cluster), PLANNED_SECONDS, "the StatefulSet's pods got no plans")
         cluster.kubectl("apply", "--filename", HERE / "pods.yaml")
         cluster.kubectl("wait", "-n", NAMESPACE, "pod/real-later", "--for=condition=Ready", "--timeout=120s")
     with step("kubectl annotate pod real-later step_thread_core=auto"):
