@@ -185,8 +185,16 @@ def message_classes() -> dict[str, type[Message]]:
 class DevicePlugin:
     """The plugin's service on its own socket, and its registration with the kubelet."""
 
-    def __init__(self, gpus: Sequence[Gpu], *, sockets: Path, tree: Path) -> None:
-        """Args: the kubelet's folder of device plugin sockets, and the folder of the device tree."""
+    def __init__(self, gpus: Sequence[Gpu], *, sockets: Path, tree: Path, listed: Path) -> None:
+        """Prepares it.
+
+        Args:
+            gpus: the devices of the node.
+            sockets: the kubelet's folder of device plugin sockets.
+            tree: the folder of the device tree.
+            listed: a file that is made once the kubelet has the list of devices: pods with devices can start then.
+        """
+        self._listed_file = listed
         self._gpus = gpus
         self._kubelet_socket = sockets / "kubelet.sock"
         self._own_socket = sockets / PLUGIN_SOCKET
@@ -271,6 +279,7 @@ class DevicePlugin:
             if devices != sent:
                 sent = devices
                 yield self._messages["ListAndWatchResponse"](devices=devices)
+                self._listed_file.touch()
             self._stopped.wait(LOOK_SECONDS)
 
     def _devices(self) -> list[Any]:
@@ -300,13 +309,14 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=4, help="GPUs of this node")
     parser.add_argument("--sockets", type=Path, default=Path("/var/lib/kubelet/device-plugins"))
     parser.add_argument("--tree", type=Path, required=True, help="folder for the device tree")
+    parser.add_argument("--listed-file", type=Path, required=True, help="is made once the kubelet has the devices")
     parser.add_argument("--reregister-after-seconds", type=float, default=0.0)
     chosen = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     sysfs = Path("/sys")
     gpus = gpus_of(chosen.node_name, chosen.devices, sysfs)
     write_tree(device_tree(gpus, sysfs, Path("/proc")), chosen.tree)
-    plugin = DevicePlugin(gpus, sockets=chosen.sockets, tree=chosen.tree)
+    plugin = DevicePlugin(gpus, sockets=chosen.sockets, tree=chosen.tree, listed=chosen.listed_file)
     signal.signal(signal.SIGTERM, lambda *_: plugin.stop())
     plugin.run(reregister_after_seconds=chosen.reregister_after_seconds)
 

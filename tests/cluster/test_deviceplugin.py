@@ -100,7 +100,7 @@ def kubelet(tmp_path: Path) -> Kubelet:
 @pytest.fixture
 def plugin(kubelet: Kubelet, tmp_path: Path, own_machine: Callable[[str], HostRoot]) -> Iterator[DevicePlugin]:
     gpus = gpus_of("worker-1", 2, own_machine("h100-server").sys)
-    running = DevicePlugin(gpus, sockets=kubelet.sockets, tree=tmp_path)
+    running = DevicePlugin(gpus, sockets=kubelet.sockets, tree=tmp_path, listed=tmp_path / "listed")
     thread = threading.Thread(target=running.run)
     thread.start()
     yield running
@@ -142,6 +142,17 @@ def test_a_device_named_in_the_file_of_unhealthy_ones_is_reported_until_it_is_ta
             third = next(lists).devices
     health = [[device.health for device in devices] for devices in (first, second, third)]
     assert health == [["Healthy", "Healthy"], ["Healthy", "Unhealthy"], ["Healthy", "Healthy"]]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_file_says_that_the_kubelet_has_the_devices(kubelet: Kubelet, tmp_path: Path) -> None:
+    listed = tmp_path / "listed"
+    with kubelet.running():
+        until(lambda: kubelet.registered)
+        assert not listed.exists()
+        with kubelet.watch() as lists:
+            next(lists)
+            until(listed.exists)
 
 
 @pytest.mark.usefixtures("plugin")
