@@ -174,6 +174,7 @@ def measure_waiting(core: HostFlagCore, lib_path: str, cpu: int, seconds: float)
         for _ in range(WAITING_SLICES)
         for way, wait in ways.items()
     ]
+    idle.close()
     return [
         WaitingCost(way, sum(s[1] for s in slices if s[0] is way) / sum(s[2] for s in slices if s[0] is way))
         for way in ways

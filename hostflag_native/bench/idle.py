@@ -4,6 +4,7 @@ import time
 from typing import Final
 
 from hostflag_native.bench.contestants import NAP_NS
+from hostflag_native.bench.mechanism import STEP_SECONDS
 from hostflag_native.core import HostFlagCore
 from hostflag_native.exchange import Cpus, ExchangeFailedError, PinnedThread
 from hostflag_native.probe import Distribution
@@ -17,8 +18,6 @@ _REST_NS: Final = int(IDLE_SECONDS * 1.5e9)
 
 _PHASES: Final = 13
 """Rests differ by so many fractions of a nap, so that rounds do not all come at one point of it."""
-
-_LIMIT_SECONDS: Final = 10.0
 
 
 def idle_core(core: HostFlagCore, lib_path: str) -> HostFlagCore:
@@ -40,8 +39,8 @@ def measure_idle_wakes(core: HostFlagCore, lib_path: str, cpus: Cpus, rounds: in
         set_timer_slack()
         seen_ns = []
         for value in range(1, rounds + 1):
-            if not idle.wait_gathered(value, _LIMIT_SECONDS):
-                raise ExchangeFailedError(f"an idle proxy did not see round {value} within {_LIMIT_SECONDS:g} s")
+            if not idle.wait_gathered(value, STEP_SECONDS):
+                raise ExchangeFailedError(f"an idle proxy did not see round {value} within {STEP_SECONDS:g} s")
             seen_ns.append(time.monotonic_ns())
         return seen_ns
 
@@ -51,6 +50,6 @@ def measure_idle_wakes(core: HostFlagCore, lib_path: str, cpus: Cpus, rounds: in
         time.sleep((_REST_NS + nap_ns * (value * 5 % _PHASES) / _PHASES) / 1e9)
         gathered_ns.append(time.monotonic_ns())
         core.lib.dsv41_hf_store(core.gathered_host, value)
-    seen_ns = proxy.result(2 * _LIMIT_SECONDS)
+    seen_ns = proxy.result(2 * STEP_SECONDS)
     idle.close()
     return Distribution.of([seen - gathered for seen, gathered in zip(seen_ns, gathered_ns, strict=True)])

@@ -70,6 +70,12 @@ def publish(
     )
 
 
+def add_pod_with_claim(node: TestNode) -> None:
+    """A pod whose engine has the claim `gpus` and asks for a plan."""
+    node.add_pod("llm-0")
+    node.patch("llm-0", {"spec": WITH_CLAIM})
+
+
 def address(text: str) -> dict[str, str]:
     """The standard attribute."""
     return {"resource.kubernetes.io/pciBusID": text}
@@ -235,8 +241,7 @@ def test_a_malformed_claim_is_not_allocated(node: TestNode, claim: dict[str, Any
 def test_a_pod_with_a_claim_is_planned_beside_its_device(node: TestNode) -> None:
     allocate(node, result("r", "gpu-1"))
     publish(node, {"gpu-1": address(SECOND)})
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     plan = node.plan("llm-0").containers[0][1]
     assert ([worker.address for worker in plan.workers], plan.reason) == ([SECOND], "pinned")
@@ -247,8 +252,7 @@ def test_a_dra_driver_that_restarts_moves_nobody(node: TestNode) -> None:
     """The kubelet removes the slices of a driver that has been away for half a minute."""
     allocate(node, result("gpu", "gpu-0"))
     publish(node, {"gpu-0": address(FIRST)})
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     assert node.status("llm-0") == "Pinned"
     node.api.remove(SLICE.format(0))
@@ -333,8 +337,7 @@ def test_a_nic_beside_a_gpu_takes_no_step_of_another_gpu(writable: TestNode) -> 
     node = writable
     allocate(node, *no_gpus(with_gpu=True))
     publish_all(node)
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     ((_, plan),) = node.plan("llm-0").containers
     assert [worker.address for worker in plan.workers] == [SECOND]
@@ -365,8 +368,7 @@ def test_a_pod_with_a_nic_alone_is_told_that_it_has_no_gpu(writable: TestNode) -
     node = writable
     allocate(node, *no_gpus(with_gpu=False))
     publish_all(node)
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     assert node.plan("llm-0").containers[0][1].reason == "no-device"
 
@@ -378,8 +380,7 @@ def test_a_driver_that_restarts_makes_no_nic_a_gpu_and_no_gpu_a_nic(writable: Te
     allocate(node, result("a", "gpu-1", unknown), result("b", "eth1", "dra.net"))
     publish_all(node)
     publish(node, {"gpu-1": address(SECOND)}, number=9, driver=unknown)
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     ((_, plan),) = node.plan("llm-0").containers
     assert ([worker.address for worker in plan.workers], plan.reason) == ([SECOND], "pinned")
@@ -394,8 +395,7 @@ def test_a_driver_that_restarts_makes_no_nic_a_gpu_and_no_gpu_a_nic(writable: Te
 def test_a_device_of_an_unknown_driver_that_no_slice_shows_is_not_ignored_in_silence(writable: TestNode) -> None:
     node = writable
     allocate(node, result("a", "gpu-1", "gpus.example.com"))
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     ((_, plan),) = node.plan("llm-0").containers
     assert (plan.reason, plan.why) == (
@@ -414,8 +414,7 @@ def test_a_device_of_an_unknown_driver_that_no_slice_shows_is_not_ignored_in_sil
 
 def test_a_device_of_a_known_driver_without_a_slice_is_unknown_and_asked_for_soon(node: TestNode) -> None:
     allocate(node, result("a", "gpu-1"))
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     assert node.plan("llm-0").containers[0][1].reason == "device-unknown"
     publish(node, {"gpu-1": address(SECOND)})
@@ -428,8 +427,7 @@ def test_a_driver_that_the_administrator_names_has_gpus_alone(make_node: MakeNod
     node = make_node("h100-server", device_drivers=("odd.example.com",))
     allocate(node, result("a", "x", "odd.example.com"))
     publish(node, {"x": {"colour": "green"}}, driver="odd.example.com")
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     ((_, plan),) = node.plan("llm-0").containers
     assert (plan.reason, plan.why) == (
@@ -484,8 +482,7 @@ def test_an_extended_resource_that_is_no_device_has_no_claimed_devices(node: Tes
 def test_shares_of_one_device_are_a_worker_each(node: TestNode) -> None:
     allocate(node, result("r", "gpu-1", shareID="s1"), result("r", "gpu-1", shareID="s2"))
     publish(node, {"gpu-1": address(SECOND)})
-    node.add_pod("llm-0")
-    node.patch("llm-0", {"spec": WITH_CLAIM})
+    add_pod_with_claim(node)
     node.turn()
     ((_, plan),) = node.plan("llm-0").containers
     assert [worker.address for worker in plan.workers] == [SECOND, SECOND]

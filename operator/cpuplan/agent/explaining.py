@@ -155,7 +155,7 @@ class NodeExplainer:
         decision = Decision.of_container(plan)
         sentences = [
             # What was passed over is among the candidates, with everything else.
-            *(s for s in explain(decision, topology, placed_by=self._placed_by) if s.topic is not Topic.REJECTED),
+            *explain(decision, topology, placed_by=self._placed_by, with_rejected=False),
             *(grounds.sentences(plan) if grounds is not None else ()),
             *sentences_of(turn.differences[:MOST_DIFFERENCES]),
         ]

@@ -15,6 +15,7 @@ from ..inprocess.published import NotPublished, wait_for_plan
 from ..inprocess.verification import PlacedThread, Verification, verify_threads
 from ..model.cpulist import format_cpu_list
 from ..model.podplan import ContainerPlan
+from ..model.withheld import withheld_document
 from .errors import FAILED, CliError
 from .inforce import add_plan_arguments, count
 from .output import Block, Facts, Table, print_blocks
@@ -102,7 +103,7 @@ def _document(plan: ContainerPlan, generation: int, result: Verification) -> dic
         "isApplied": result.is_applied,
         "generation": generation,
         "pinned": format_cpu_list(plan.pinned),
-        "withheld": {withheld.why: format_cpu_list(withheld.cpus) for withheld in plan.withheld},
+        "withheld": withheld_document(plan.withheld),
         "reason": plan.reason,
         "why": plan.why,
         "missing": list(result.missing),

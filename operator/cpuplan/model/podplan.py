@@ -17,7 +17,7 @@ from . import reasons
 from .cpulist import format_cpu_list, parse_cpu_list
 from .errors import CpuPlanError
 from .plan import CpuPlan, PoolSizes, StepCpus, size_pools
-from .withheld import Withheld
+from .withheld import Withheld, withheld_document
 
 POD_PLAN_VERSION = 1
 """Version of the JSON form; raised when a reader of the old form would misunderstand the new."""
@@ -126,7 +126,7 @@ class ContainerPlan:
         pools = self.pools
         later: dict[str, Any] = {
             "shortage": self.shortage,
-            "withheld": {withheld.why: format_cpu_list(withheld.cpus) for withheld in self.withheld},
+            "withheld": withheld_document(self.withheld),
             "mostPinned": self.most_pinned,
             "plannedConfidence": self.planned_confidence,
         }

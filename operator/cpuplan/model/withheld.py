@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,3 +28,8 @@ class Withheld:
 
     def __str__(self) -> str:
         return f"{format_cpu_list(self.cpus)} ({self.why})"
+
+
+def withheld_document(withheld: Iterable[Withheld]) -> dict[str, str]:
+    """The JSON object: CPU lists by why."""
+    return {each.why: format_cpu_list(each.cpus) for each in withheld}

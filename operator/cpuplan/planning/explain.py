@@ -41,6 +41,7 @@ def explain(
     *,
     holders: Mapping[int, str] = NOBODY,
     placed_by: Mapping[str, str] = NOTHING,
+    with_rejected: bool = True,
 ) -> tuple[Sentence, ...]:
     """The reasons of a decision, in the order of Topic.
 
@@ -49,6 +50,7 @@ def explain(
         topology: the host's, overrides applied.
         holders: which neighbour holds a CPU now (`holders_of`).
         placed_by: by GPU address, the file of the administrator's override that placed it.
+        with_rejected: what was passed over is told too; whoever has the `Candidates` needs no second search.
     """
     explained = _Explained(decision, topology, holders, placed_by)
     return (
@@ -56,7 +58,7 @@ def explain(
         *explained.trust(),
         *explained.pools(),
         *explained.taken(),
-        *explained.rejected(),
+        *(explained.rejected() if with_rejected else ()),
         Sentence(Topic.OUTCOME, f"{decision.reason}: {decision.why}"),
     )
 
@@ -78,6 +80,7 @@ class _Explained:
         self._gpus = topology.gpus_like(decision.addresses)
         self._geometry = Geometry(self._gpus, topology.siblings_of)
         self._places = [self._geometry.place(address, decision.mask) for address in decision.addresses]
+        self._misfit = self._find_misfit()
 
     def inputs(self) -> Iterator[Sentence]:
         decision = self._decision
@@ -125,9 +128,8 @@ class _Explained:
         """The candidates that were passed over, before each core that was taken or to the end of the search."""
         if self._decision.setting == OFF or not self._decision.mask:
             return
-        misfit = self._misfit()
-        if misfit is not None:
-            yield misfit
+        if self._misfit is not None:
+            yield self._misfit
         elif self._decision.setting == AUTO:
             yield from self._rejected_results()
             for index in range(len(self._places)):
@@ -135,7 +137,7 @@ class _Explained:
         elif self._decision.setting.isdecimal() and int(self._decision.setting) in self._decision.mask:
             yield from self._rejected_above()
 
-    def _misfit(self) -> Sentence | None:
+    def _find_misfit(self) -> Sentence | None:
         """Says that `auto` was answered for another picture of the host; None where the search can be told again.
 
         The sentence that each worker was given names its core, pool and turn: here it would be another one.
@@ -201,7 +203,7 @@ class _Explained:
         start = f"worker {index} takes core {format_cpu_list(core)}: "
         if decision.setting != AUTO:
             return f"{start}the next free core from CPU {decision.setting} up"
-        if self._misfit() is not None:
+        if self._misfit is not None:
             return f"worker {index} takes {decision.step_whys[index]}"
         place = self._places[index]
         where = f"core {_position(core, place)} of {place.name}, counted from 0"
@@ -215,7 +217,7 @@ class _Explained:
     def _result_text(self, core: Core) -> str:
         if self._decision.setting != AUTO or not self._places:
             return "the last free core of the mask"
-        if self._misfit() is not None:
+        if self._misfit is not None:
             return "for the first worker's GPU"
         place = self._places[0]
         from_top = len(place.cores) - 1 - _position(core, place)
