@@ -136,9 +136,10 @@ class _Jury:
         own = {f"worker {number}": cpus for number, cpus in enumerate(decision.steps)}
         if decision.result is not None:
             own["the result threads"] = frozenset({decision.result})
-        self._had = _verdicts(neighbours, topology, Fate.HELD, "pinned for {}", "CPUs that are pinned for {}")
+        mates = topology.core_mates()
+        self._had = _verdicts(neighbours, mates, Fate.HELD, "pinned for {}", "CPUs that are pinned for {}")
         self._had |= _verdicts(
-            own, topology, Fate.OWN, "taken by {} of this container", "CPUs that are taken by {} of this container"
+            own, mates, Fate.OWN, "taken by {} of this container", "CPUs that are taken by {} of this container"
         )
 
     def judge(self, search: Search) -> Iterator[Candidates]:
@@ -222,20 +223,18 @@ def _outside(cpus: frozenset[int], exclusions: Sequence[Exclusion]) -> Iterator[
 
 
 def _verdicts(
-    pinned: Mapping[str, frozenset[int]], topology: HostTopology, fate: Fate, text: str, of_mates: str
+    pinned: Mapping[str, frozenset[int]],
+    core_mates: Mapping[int, frozenset[int]],
+    fate: Fate,
+    text: str,
+    of_mates: str,
 ) -> dict[int, Verdict]:
-    """By CPU, who has it or another CPU of its core; a CPU that is pinned itself is told as that.
-
-    Sibling lists may be asymmetric; two CPUs share a core when either of the two names the other.
-    """
+    """By CPU, who has it or another CPU of its core; a CPU that is pinned itself is told as that."""
     names = {cpu: name for name, cpus in pinned.items() for cpu in cpus}
     mates: dict[int, str] = {}
-    for cpu, others in topology.siblings.items():
-        for other in others:
-            if cpu in names:
-                mates.setdefault(other, names[cpu])
-            if other in names:
-                mates.setdefault(cpu, names[other])
+    for cpu, name in names.items():
+        for mate in core_mates.get(cpu, ()):
+            mates.setdefault(mate, name)
     direct = {name: Verdict(fate, text.format(name), _plan_source(fate, name, cpus)) for name, cpus in pinned.items()}
     beside = {name: Verdict(Fate.SIBLING, f"they share cores with {of_mates.format(name)}") for name in pinned}
     return {cpu: beside[name] for cpu, name in mates.items()} | {cpu: direct[name] for cpu, name in names.items()}
