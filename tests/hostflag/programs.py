@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 PREAMBLE = """
 import ctypes, os, signal, sys
@@ -33,3 +34,12 @@ def run_program(text: str, start: int = 0, *, limit_seconds: float = 30, **envir
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout.strip()
+
+
+def is_alive(process_id: int) -> bool:
+    """Whether the process is there and has not ended; one that was killed takes a moment to end."""
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"

@@ -12,7 +12,7 @@ import pytest
 
 from hostflag_native import selftest as selftest_module
 from hostflag_native.selftest import process as process_module
-from tests.hostflag.programs import run_program
+from tests.hostflag.programs import is_alive, run_program
 from tests.hostflag.selftest_process import finish, start
 from tests.hostflag.standin_driver import compile_standin
 from tests.waiting import until
@@ -111,7 +111,7 @@ def test_whoever_ends_the_self_test_ends_all_of_it(standin: str, how: int, exit_
     process.send_signal(how)
     process.communicate(timeout=30)
     assert process.returncode == exit_code
-    until(lambda: not _is_alive(child))
+    until(lambda: not is_alive(child))
 
 
 def test_at_its_limit_the_test_leaves_no_process_behind_and_nobody_waits_for_one(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_at_its_limit_the_test_leaves_no_process_behind_and_nobody_waits_for_one
     )
     assert printed == "['host latency: did not end in time for the limit of 1 s'] [{}]"
     peer = int((tmp_path / "peer").read_text())
-    until(lambda: not _is_alive(peer))
+    until(lambda: not is_alive(peer))
 
 
 def test_a_fault_of_the_test_itself_is_a_failure_with_its_text() -> None:
@@ -216,11 +216,3 @@ def test_a_wrong_command_line_is_no_verdict(words: list[str]) -> None:
 
 def _children(process_id: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{process_id}/task/{process_id}/children").read_text().split()]
-
-
-def _is_alive(process_id: int) -> bool:
-    try:
-        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
